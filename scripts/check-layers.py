@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the layers of the shim and of the simulated driver (`lib.rs` of each): a module uses its own layer and those below.
+"""Checks the layers of the shim and of the simulated driver (`lib.rs` of each): a module uses its own layer and those below. In the
+crates of CLEAN, no modules of the root use each other in a circle.
 
 What does so all the same is listed here, each with its reason, and nothing else may. An exception that is not used any more is an
 error too: the list only gets shorter.
@@ -16,6 +17,8 @@ EXCEPTIONS = {
     ("driver/object_list.rs", "runtime"): "walks over loaded objects and forks wait for each other",
     ("interpose/dlsym.rs", "hooks"): "the table says which names are hooked",
 }
+# Crates without a circle. One that is freed of its circles is added.
+CLEAN = ["cli", "manager", "plugin", "cluster", "crates/cdi", "crates/daemon", "crates/quota", "crates/region", "crates/limiter", "crates/driver-open", "simulator/machine", "benches/program"]
 repository = pathlib.Path(__file__).resolve().parent.parent
 used, failed = set(), False
 
@@ -49,6 +52,37 @@ for tree, level, exceptions in (("shim/src", SHIM, EXCEPTIONS), ("simulator/src"
                     complain(f"{tree}/{name}:{number}: {layer} uses {other}, which is not below it")
 for name, other in sorted(EXCEPTIONS.keys() - used):
     complain(f"{name} does not use {other} any more: take it off the list")
+
+
+def circle(uses, module):
+    """The shortest way from a module through others back to it; None if there is none."""
+    ways, seen = [[module]], set()
+    for way in ways:
+        for other in sorted(uses.get(way[-1], ())):
+            if other == module:
+                return [*way, module]
+            if other not in seen:
+                seen.add(other)
+                ways.append([*way, other])
+    return None
+
+
+for crate in CLEAN:
+    source, uses = repository / crate / "src", {}
+    for path in source.rglob("*.rs"):
+        names = path.relative_to(source).with_suffix("").parts
+        if names[0] in ("lib", "main") or "tests" in names:
+            continue
+        text = re.sub(r"//.*", "", path.read_text().split("#[cfg(test)]")[0])
+        used_here = set(re.findall(r"\bcrate::(\w+)", text))
+        for group in re.findall(r"\bcrate::\{([^;]*)\};", text):
+            used_here |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^}]*\}", "", group)))
+        uses.setdefault(names[0], set()).update(used_here - {names[0]})
+    for module in sorted(uses):
+        found = circle(uses, module)
+        if found and module == min(found):
+            complain(f"{crate}: a circle of modules: {' -> '.join(found)}")
 if not failed:
     print(f"check-layers: every module uses what is below it, but for {len(EXCEPTIONS)} exceptions")
+    print(f"check-layers: no circle of modules in {', '.join(CLEAN)}")
 sys.exit(failed)

@@ -14,9 +14,10 @@ use vcuda_quota::Quota;
 use crate::args::ApplyArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::grant::{described, quota, request_id};
+use crate::grant::request_id;
 use crate::inventory::GpuSelector;
 use crate::manager_client::ManagerClient;
+use crate::render::quota::{described, quota};
 use file::{Wanted, WantedGpus, wrong};
 use plan::{Change, Plan, plan};
 

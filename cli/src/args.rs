@@ -10,6 +10,7 @@ use vcuda_machine::Config;
 
 mod apply;
 pub mod bench;
+pub(crate) mod fields;
 mod gpu;
 mod manager;
 mod quota;

@@ -2,13 +2,20 @@
 
 use std::io::{self, Write as _};
 
+use clap::CommandFactory as _;
+
 use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    apply, attached, bench, completion, docker_args, doctor, events, gpu, grant, man, ps, run, set, sim, smi,
+    apply, attached, bench, completion, docker_args, doctor, events, gpu, grant, man, ps, run, sim, smi,
     support_bundle, suspend, top, usage,
 };
+
+/// Answers a completion script, if one asks. Returns whether it did; nothing else is to be done then.
+pub fn complete() -> Result<bool, Failure> {
+    completion::answer(Cli::command)
+}
 
 /// Carries out the command. A command that replaces this process returns only on failure.
 pub fn carry_out(line: Cli) -> Result<(), Failure> {
@@ -30,7 +37,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Events(events) => events::events(&events, &environment),
         Command::Suspend { names } => suspend::suspend(&names, &environment),
         Command::Resume { names } => suspend::resume(&names, &environment),
-        Command::Set(set) => set::set(&set, &environment),
+        Command::Set(set) => grant::set(&set, &environment),
         Command::Doctor(doctor) => doctor::doctor(&doctor, &environment),
         Command::SupportBundle(bundle) => support_bundle::support_bundle(&bundle, &environment),
         Command::OfBench(_) => Err(bench::become_bench()),

@@ -5,16 +5,15 @@ use std::io::{self, Write as _};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use clap::{CommandFactory as _, ValueEnum};
+use clap::{Command, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
 
-use crate::args::Cli;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::grant;
 use crate::manager_client::ManagerClient;
+use crate::render::quota::{described, quota};
 
 /// Variable by which the script asks; its value is the shell.
 const ENV_COMPLETE: &str = "VCUDA_COMPLETE";
@@ -43,9 +42,9 @@ pub(crate) enum Shell {
 }
 
 /// Answers a completion script. Returns whether one asked; nothing else is to be done then.
-pub fn answer() -> Result<bool, Failure> {
+pub(crate) fn answer(command: fn() -> Command) -> Result<bool, Failure> {
     let words = std::env::args_os().collect::<Vec<OsString>>();
-    CompleteEnv::with_factory(Cli::command)
+    CompleteEnv::with_factory(command)
         .var(ENV_COMPLETE)
         .try_complete(words, std::env::current_dir().ok().as_deref())
         .map_err(failed)
@@ -123,7 +122,7 @@ fn grant_ids(environment: &Environment) -> Vec<Named> {
 fn of_grants(environment: &Environment, name: fn(&vcuda_manager_api::v1::Grant) -> String) -> Vec<Named> {
     let node = ManagerClient::find(environment).ok().flatten();
     let grants = node.and_then(|node| node.list().ok()).unwrap_or_default();
-    let named = |one| (name(one), grant::described(&grant::quota(one)));
+    let named = |one| (name(one), described(&quota(one)));
     grants.iter().filter(|grant| !grant.transient).map(named).collect()
 }
 

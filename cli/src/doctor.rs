@@ -112,9 +112,7 @@ pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Find
     match tenant {
         Some(tenant) => findings.extend(chain::check_this_tenant(&tenant, is_container)),
         None => {
-            let (of_manager, bad_gpus) = manager::findings(environment);
-            findings.extend(of_manager);
-            findings.extend(tenants::findings(is_simulated, environment, &bad_gpus));
+            findings.extend(manager::findings(is_simulated, environment));
             if !args.command.is_empty() {
                 findings.extend(chain::check_new_tenant(is_simulated, environment));
             }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use thiserror::Error;
+use vcuda_machine::MachineError;
 
 /// Reason for which `vcuda` itself fails. A command started by `vcuda run` replaces this process, so it has its own exit
 /// status. Each message names the given value and a remedy.
@@ -92,6 +93,16 @@ impl From<serde_json::Error> for Failure {
         match error.io_error_kind() {
             Some(io::ErrorKind::BrokenPipe) => Failure::OutputClosed,
             _ => Failure::Failed(format!("cannot write the output: {error}")),
+        }
+    }
+}
+
+impl From<MachineError> for Failure {
+    /// An impossible configuration is a usage error.
+    fn from(error: MachineError) -> Self {
+        match error {
+            MachineError::Syntax { .. } | MachineError::Value { .. } => Failure::Usage(error.to_string()),
+            _ => Failure::Failed(error.to_string()),
         }
     }
 }

@@ -1,21 +1,22 @@
 //! `vcuda grant`: quotas of tenants on the node's GPUs, kept by the manager.
 
 mod list;
+mod resize;
 
 use std::io::Write as _;
-use std::time::Duration;
 
-use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ResizeGrantRequest};
-use vcuda_quota::{CoreShare, MemorySize, Policy, Quota};
+use vcuda_manager_api::v1::{CreateGrantRequest, Grant};
+use vcuda_quota::Quota;
 
-use crate::args::{GrantAction, GrantCreateArgs, GrantResizeArgs, QuotaArgs};
+use crate::args::{GrantAction, GrantCreateArgs, GrantResizeArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
-use crate::output::Output;
-use crate::render::temporary::Temporary;
-use crate::set::{self, Resized};
+use crate::output::{Output, warn};
+use crate::render::quota::{described, quota};
 use list::list;
+use resize::resize;
+pub(crate) use resize::{change, set};
 
 pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(), Failure> {
     let node = ManagerClient::required(environment)?;
@@ -31,7 +32,7 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
             }
             let grants = named(&node, names)?;
             grants.iter().try_for_each(|grant| resize(&node, grant, quota, None)?.print())?;
-            quota.warning().into_iter().try_for_each(|warning| set::warn(&warning))
+            quota.warning().into_iter().try_for_each(|warning| warn(&warning))
         }
         GrantAction::Release { names, force } => named(&node, names)?.iter().try_for_each(|grant| {
             node.release(&grant.id, *force)?;
@@ -45,12 +46,6 @@ pub(crate) fn grant(action: &GrantAction, environment: &Environment) -> Result<(
             list(&grants, *json, &output)
         }
     }
-}
-
-/// The grant of this id, else of this name.
-pub(crate) fn find<'g>(grants: &'g [Grant], name: &str) -> Option<&'g Grant> {
-    let by_id = grants.iter().find(|grant| grant.id == name);
-    by_id.or_else(|| grants.iter().find(|grant| grant.key == name))
 }
 
 /// The grants of these names or ids. All are looked up before the first is changed.
@@ -83,7 +78,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         user_uid: args.user.as_deref().map(|user| uid("--user", user)).transpose()?,
         ..CreateGrantRequest::default()
     })?;
-    args.quota.warning().into_iter().try_for_each(|warning| set::warn(&warning))?;
+    args.quota.warning().into_iter().try_for_each(|warning| warn(&warning))?;
     let mut out = std::io::stdout().lock();
     if args.directory {
         return Ok(writeln!(out, "{}", grant.directory)?);
@@ -92,7 +87,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         out,
         "{}: {} on {}; vcuda run --grant {} -- CMD",
         grant.id,
-        described(&self::quota(&grant)),
+        described(&quota(&grant)),
         grant.gpu_uuids.join(", "),
         grant.key
     )?;
@@ -103,33 +98,6 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         device => writeln!(out, "in a container: podman run --device {device} IMAGE")?,
     }
     Ok(())
-}
-
-/// Replaces the given options of the grant's lasting quota, for good or for a time.
-pub(crate) fn resize(
-    node: &ManagerClient,
-    grant: &Grant,
-    args: &QuotaArgs,
-    time: Option<Duration>,
-) -> Result<Resized, Failure> {
-    let quota = lasting(grant).merge(&args.change())?;
-    let now = node.resize(ResizeGrantRequest {
-        request_id: request_id(),
-        id: grant.id.clone(),
-        amounts: Some((&quota).into()),
-        // A concurrent change by another caller is not overwritten.
-        expected_generation: grant.generation,
-        for_ms: time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-    })?;
-    let containers = node.containers()?.containers;
-    let own = containers.iter().filter(|container| container.id == grant.id);
-    let used = own.flat_map(|container| &container.devices).map(|device| device.memory_used_bytes);
-    Ok(Resized {
-        name: grant.id.clone(),
-        quota: self::quota(&now),
-        used_bytes: used.max().unwrap_or(0),
-        temporary: Temporary::of(&now),
-    })
 }
 
 /// Number of the user that `option` names, by name or number.
@@ -152,40 +120,4 @@ pub(crate) fn request_id() -> String {
 
 pub(crate) fn json(node: &ManagerClient) -> Result<String, Failure> {
     list::json(&node.list()?)
-}
-
-/// Quota of the grant's tenant on each of its GPUs.
-pub(crate) fn quota(grant: &Grant) -> Quota {
-    Quota::from(&grant.amounts.unwrap_or_default())
-}
-
-/// Quota that comes back when the time of a change is over, else the present one.
-pub(crate) fn lasting(grant: &Grant) -> Quota {
-    grant.lasting_amounts.as_ref().map_or_else(|| quota(grant), Quota::from)
-}
-
-/// Text of a quota, such as `4 GiB, 30 % fixed`. A quota without a guarantee of GPU time is named so.
-pub(crate) fn described(quota: &Quota) -> String {
-    let memory =
-        quota.memory_bytes.map_or_else(|| "whole GPU".to_owned(), |bytes| MemorySize(bytes).to_string());
-    if quota.policy == Policy::Fixed && quota.reserved_permille() == 0 {
-        return format!("{memory}, no guarantee (what is left)");
-    }
-    format!("{memory}, {} {}", CoreShare(quota.cores_permille), quota.policy)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fixed_grant_of_all_the_time_shows_no_guarantee() {
-        let text = |cores_permille, policy| {
-            let quota = Quota { cores_permille, policy, ..Quota::UNLIMITED };
-            described(&quota)
-        };
-        assert_eq!(text(1000, Policy::Fixed), "whole GPU, no guarantee (what is left)");
-        assert_eq!(text(300, Policy::Fixed), "whole GPU, 30 % fixed");
-        assert_eq!(text(1000, Policy::Burst), "whole GPU, 100 % burst");
-    }
 }

@@ -13,7 +13,6 @@ use vcuda_region::GpuUuid;
 
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::sim;
 use vcuda_quota::MemorySize;
 
 pub(crate) use sensors::Sensors;
@@ -106,7 +105,7 @@ impl Inventory {
 
     /// Source of the GPUs of the machine in `directory`, created if missing.
     pub(crate) fn simulated(directory: &Path) -> Result<Inventory, Failure> {
-        Ok(Inventory::Simulated(sim::open(directory)?))
+        Ok(Inventory::Simulated(Machine::open_or_create(directory)?))
     }
 
     /// Source of GPUs for `smi` and `set`: the simulated machine if requested (by the option or `VCUDA_SIM`), else real

@@ -1,6 +1,7 @@
 //! Client of the node's manager. Commands that show figures work without a manager; commands that change grants need it.
 
 mod absence;
+mod own;
 pub mod view;
 
 use std::future::Future;
@@ -28,9 +29,7 @@ use vcuda_region::clock;
 
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::grant;
 use crate::inventory::GpuSelector;
-use crate::own_manager;
 pub(crate) use absence::Unreached;
 use absence::failure_of;
 pub(crate) use absence::{Absence, Down};
@@ -93,7 +92,7 @@ impl ManagerClient {
             return match ManagerClient::reach(environment)? {
                 Ok(node) => Ok(node),
                 Err(unreached) if unreached.iter().all(Unreached::is_not_running) => {
-                    own_manager::connect_for(environment)
+                    own::connect_for(environment)
                 }
                 Err(unreached) => Err(failure_of(unreached)),
             };
@@ -120,8 +119,8 @@ impl ManagerClient {
             match ManagerClient::at(&socket) {
                 Ok(node) => return Ok(Ok(node)),
                 // Killed with its keeper: its tenants live on.
-                Err(why) if why.is_not_running() && own_manager::is_missed(environment, &socket)? => {
-                    return Ok(Ok(own_manager::connect_for(environment)?));
+                Err(why) if why.is_not_running() && own::is_missed(environment, &socket)? => {
+                    return Ok(Ok(own::connect_for(environment)?));
                 }
                 Err(why) => unreached.push(why),
             }
@@ -153,7 +152,7 @@ impl ManagerClient {
         match first.map(ManagerClient::at) {
             Some(Ok(node)) if node.status()?.may_have_grants => Ok(node),
             Some(Err(why)) if !why.is_usual() => Err(why.into()),
-            _ => own_manager::connect(&own, machine),
+            _ => own::connect(&own, machine),
         }
     }
 
@@ -317,8 +316,14 @@ impl ManagerClient {
     }
 
     pub(crate) fn grant(&self, name: &str) -> Result<Option<Grant>, Failure> {
-        Ok(grant::find(&self.list()?, name).cloned())
+        Ok(find(&self.list()?, name).cloned())
     }
+}
+
+/// The grant of this id, else of this name.
+pub(crate) fn find<'g>(grants: &'g [Grant], name: &str) -> Option<&'g Grant> {
+    let by_id = grants.iter().find(|grant| grant.id == name);
+    by_id.or_else(|| grants.iter().find(|grant| grant.key == name))
 }
 
 /// A channel to the manager at `socket`, which answers this user. A manager that tells its callers apart lets all connect, and

@@ -1,8 +1,9 @@
 //! Width and colours of what is printed on stdout.
 
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use crate::config::Environment;
+use crate::failure::Failure;
 use crate::render::WIDTH;
 
 /// Least and greatest width of a table (columns).
@@ -31,4 +32,9 @@ impl Output {
             is_colored: is_terminal && !environment.is_colorless,
         }
     }
+}
+
+/// Prints a warning on stderr.
+pub(crate) fn warn(words: &str) -> Result<(), Failure> {
+    Ok(writeln!(io::stderr(), "vcuda: {words}")?)
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod columns;
 mod overview;
+pub(crate) mod quota;
 pub(crate) mod temporary;
 pub(crate) mod words;
 
@@ -193,7 +194,7 @@ impl TenantView {
             holder: None,
             memory_limit_bytes,
             memory_used_bytes: 0,
-            state: crate::suspend::words(SuspendState::Running),
+            state: state_name(SuspendState::Running),
             suspended_bytes: 0,
             memory_denied: 0,
             room_denied: 0,
@@ -240,6 +241,24 @@ pub(crate) struct ProcessView {
     pub(crate) is_in_container: bool,
     /// Memory (bytes); `None` if NVML does not tell it.
     pub(crate) memory_used_bytes: Option<u64>,
+}
+
+/// Name of a state, as `vcuda smi --json` has it.
+pub(crate) fn state_name(state: SuspendState) -> &'static str {
+    match state {
+        SuspendState::Unspecified | SuspendState::Running => "running",
+        SuspendState::Suspending => "suspending",
+        SuspendState::Suspended => "suspended",
+        SuspendState::Resuming => "resuming",
+        SuspendState::Failed => "failed",
+    }
+}
+
+/// GPU time in seconds with milliseconds.
+pub(crate) fn seconds_of(ns: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
+    let ms = (ns / 1_000_000) as f64;
+    ms / 1000.0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

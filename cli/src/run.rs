@@ -19,7 +19,9 @@ use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
 use crate::manager_client::ManagerClient;
-use crate::{front, grant, installation, set, sim};
+use crate::output::warn;
+use crate::render::quota::quota;
+use crate::{front, grant, installation, sim};
 
 /// Time for which a run tries to enter its tenant (ns): a run of its name may end at any moment.
 const ENTERS_WITHIN_NS: u64 = 10_000_000_000;
@@ -46,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     if let Some(memory) = args.quota.memory {
         inventory::fits(memory, &chosen)?;
     }
-    args.quota.warning().into_iter().try_for_each(|warning| set::warn(&warning))?;
+    args.quota.warning().into_iter().try_for_each(|warning| warn(&warning))?;
     if !args.gpu.is_empty() {
         let uuids: Vec<String> = chosen.iter().map(|gpu| gpu.uuid.to_string()).collect();
         variables.extend(visible(&uuids, &gpus));
@@ -259,7 +261,7 @@ fn agrees(name: &str, living: &Grant, gpus: &[Gpu], args: &RunArgs) -> Result<()
             other.uuid
         ));
     }
-    match difference(&grant::quota(living), &args.quota.change()) {
+    match difference(&quota(living), &args.quota.change()) {
         None => Ok(()),
         Some(difference) => refused(format!(
             "--name {name}: it runs already with {difference}; leave the option out to join it, or change it with \

@@ -4,15 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{Cell, CellAlignment, Table};
-use vcuda_machine::{Config, Machine, MachineError, Report};
+use vcuda_machine::{Config, Machine, Report};
 
 use crate::args::SimArgs;
 use crate::config::{ENV_LIBRARY_PATH, ENV_MACHINE, Environment, searching};
 use crate::exec::become_command;
 use crate::failure::Failure;
 use crate::installation;
+use crate::render::columns::{Column, Table};
 use vcuda_quota::MemorySize;
 
 /// Runs the command on the machine. Returns only on failure.
@@ -24,7 +23,7 @@ pub(crate) fn run(args: &SimArgs, environment: &Environment) -> Result<(), Failu
 }
 
 pub(crate) fn report(machine: Option<&Path>, json: bool, environment: &Environment) -> Result<(), Failure> {
-    let report = open(&environment.machine_dir(machine)?)?.report();
+    let report = Machine::open_or_create(&environment.machine_dir(machine)?)?.report();
     let mut out = io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, &report)?;
@@ -33,11 +32,6 @@ pub(crate) fn report(machine: Option<&Path>, json: bool, environment: &Environme
         write!(out, "{}", table(&report))?;
     }
     Ok(())
-}
-
-/// Opens the machine in `directory`. A missing one is made with one GPU of 80 GiB.
-pub(crate) fn open(directory: &Path) -> Result<Machine, Failure> {
-    Machine::open_or_create(directory).map_err(|error| refused(&error))
 }
 
 /// Environment variables for a program on the simulated driver.
@@ -55,16 +49,16 @@ pub(crate) fn variables(
 /// Makes a missing machine with the given options. An existing one must agree with them.
 fn open_or_create(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     let asked = match &args.profile {
-        Some(name) => Config::of_profile(name).map_err(|error| refused(&error))?,
+        Some(name) => Config::of_profile(name)?,
         None => Config::default(),
     };
     let is_asked = args.gpus.is_some() || args.memory.is_some() || args.profile.is_some();
     if !directory.join("machine.toml").exists() && is_asked {
         let count = usize::from(args.gpus.unwrap_or(1));
         let config = asked.of_gpus(count, args.memory.map(|size| size.0));
-        return Machine::create(directory, &config).map(drop).map_err(|error| refused(&error));
+        return Ok(Machine::create(directory, &config).map(drop)?);
     }
-    let machine = open(directory)?;
+    let machine = Machine::open_or_create(directory)?;
     let gpus = &machine.config().gpus;
     let different = |option: String, found: String| {
         Failure::Usage(format!(
@@ -89,33 +83,29 @@ fn open_or_create(directory: &Path, args: &SimArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Failure of a machine: an impossible configuration is a usage error.
-fn refused(error: &MachineError) -> Failure {
-    match error {
-        MachineError::Syntax { .. } | MachineError::Value { .. } => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
-    }
-}
-
 fn table(report: &Report) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header(["PID", "GPU", "STATE", "MEMORY", "PEAK", "GPU TIME", "LAUNCHES", "DENIED"]);
+    let mut table = Table::new(&[
+        Column::figure("PID", 0),
+        Column::figure("GPU", 0),
+        Column::words("STATE", 0, 5),
+        Column::figure("MEMORY", 0),
+        Column::figure("PEAK", 0),
+        Column::figure("GPU TIME", 0),
+        Column::figure("LAUNCHES", 0),
+        Column::figure("DENIED", 0),
+    ]);
     for process in &report.processes {
         let index = report.gpus.iter().position(|gpu| gpu.uuid == process.gpu_uuid);
-        table.add_row([
-            right(process.pid.to_string()),
-            right(index.map_or_else(|| "?".to_owned(), |index| index.to_string())),
-            Cell::new(if process.alive { "alive" } else { "ended" }),
-            right(MemorySize(process.memory_used_bytes).to_string()),
-            right(MemorySize(process.memory_peak_bytes).to_string()),
-            right(seconds(process.service_ns)),
-            right(process.launches.to_string()),
-            right(process.denied_allocations.to_string()),
+        table.row([
+            process.pid.to_string().into(),
+            index.map_or_else(|| "?".to_owned(), |index| index.to_string()).into(),
+            if process.alive { "alive" } else { "ended" }.into(),
+            MemorySize(process.memory_used_bytes).to_string().into(),
+            MemorySize(process.memory_peak_bytes).to_string().into(),
+            seconds(process.service_ns).into(),
+            process.launches.to_string().into(),
+            process.denied_allocations.to_string().into(),
         ]);
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
     }
     let mut text = String::new();
     for (index, gpu) in report.gpus.iter().enumerate() {
@@ -129,15 +119,11 @@ fn table(report: &Report) -> String {
         ));
     }
     text.push('\n');
-    for line in table.lines() {
-        text.push_str(line.trim_end());
+    for line in table.lines(usize::MAX, false) {
+        text.push_str(&line);
         text.push('\n');
     }
     text
-}
-
-fn right(text: String) -> Cell {
-    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
 /// Time with milliseconds, such as `1.250 s`.

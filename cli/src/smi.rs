@@ -2,9 +2,8 @@
 
 mod details;
 mod monitor;
-pub(crate) mod query;
+mod query;
 mod screen;
-mod watch;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::thread::sleep;
@@ -19,7 +18,6 @@ use crate::render::{self, Look, Snapshot};
 use crate::snapshot_source::SnapshotSource;
 use monitor::{Log, Logger};
 use screen::Screen;
-pub(crate) use watch::{Source, Watch, seconds};
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -1,5 +1,7 @@
 //! Source of the figures of `smi` and `top`: the manager, or the files of the tenants.
 
+mod watch;
+
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use crate::failure::Failure;
 use crate::inventory::{Inventory, Sensors};
 use crate::manager_client::{Down, ManagerClient, view};
 use crate::render::Snapshot;
-use crate::smi::{Source, Watch};
+use watch::{Source, Watch};
 
 /// Interval between the two readings from which a share is computed.
 const SHARE_WINDOW: Duration = Duration::from_secs(1);
@@ -113,7 +115,7 @@ impl SnapshotSource {
             }
             SnapshotSource::Own { down, .. } => down.as_ref().map(Down::words),
         };
-        words.map_or(Ok(()), |words| crate::set::warn(&words))
+        words.map_or(Ok(()), |words| crate::output::warn(&words))
     }
 
     /// The manager that should be the source and does not run.

@@ -11,10 +11,9 @@ use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 use crate::output::Output;
-use crate::render::clipped;
 use crate::render::columns::{Column, Table};
 use crate::render::words::{mib_of, moment, natural, percent_of, seconds};
-use crate::smi;
+use crate::render::{clipped, seconds_of};
 
 /// JSON form. The keys are stable for other programs.
 #[derive(Debug, Serialize)]
@@ -114,11 +113,11 @@ fn line(row: &UsageRow, by: UsageBy) -> Line {
     Line {
         // The name of a tenant's directory is what its user wrote.
         key: clipped(&name.unwrap_or_else(|| row.key.clone()), KEY_WIDTH),
-        gpu_seconds: smi::seconds(row.gpu_ns),
+        gpu_seconds: seconds_of(row.gpu_ns),
         memory_requested_bytes: row.memory_requested_bytes,
         memory_peak_bytes: row.memory_peak_bytes,
         denials: row.denials,
-        throttled_seconds: smi::seconds(row.throttled_ns),
+        throttled_seconds: seconds_of(row.throttled_ns),
     }
 }
 

@@ -9,8 +9,9 @@ use vcuda_region::room::USUAL_WAIT_MS;
 
 use super::file::{Wanted, WantedGpus, wrong};
 use crate::failure::Failure;
-use crate::grant::{described, lasting, user_name};
+use crate::grant::user_name;
 use crate::manager_client::view;
+use crate::render::quota::{described, lasting};
 
 /// A change that brings the node nearer to the file.
 #[derive(Clone, Debug, PartialEq)]

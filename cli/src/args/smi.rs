@@ -2,8 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::fields::{CsvFormat, GpuField, ProcessField, TenantField};
 use crate::inventory::GpuSelector;
-use crate::smi::query::{CsvFormat, GpuField, ProcessField, TenantField};
 
 pub(super) const SMI_EXAMPLES: &str = "\
 Examples:

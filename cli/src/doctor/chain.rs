@@ -5,7 +5,6 @@ use std::process::Command;
 
 use vcuda_region::limits::Limits;
 
-use super::manager::BadGpus;
 use super::probe::{Report, SHIM};
 use super::{Finding, tenants};
 use crate::config::Environment;
@@ -16,7 +15,7 @@ use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 /// Checks inside a tenant: its limits, and the chain for a program started here.
 pub(super) fn check_this_tenant(directory: &Path, is_container: bool) -> Vec<Finding> {
     let name = directory.file_name().unwrap_or(directory.as_os_str()).to_string_lossy();
-    let mut findings = tenants::tenant(&name, directory, &BadGpus::new());
+    let mut findings = tenants::own(&name, directory);
     match probe(&[]) {
         Ok(report) => {
             let limits = Limits::read(directory).ok();

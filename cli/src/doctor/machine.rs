@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use vcuda_driver_api::nvml::nvmlComputeMode_t;
 use vcuda_driver_open::{Nvml, NvmlProblem};
+use vcuda_machine::Machine;
 
 use super::Finding;
 use crate::config::Environment;
@@ -79,7 +80,7 @@ fn on_tmpfs(root: &Path) -> Finding {
 
 fn simulated_machine(environment: &Environment) -> Finding {
     match environment.machine_dir(None) {
-        Ok(path) if path.join("machine.toml").exists() => match crate::sim::open(&path) {
+        Ok(path) if path.join("machine.toml").exists() => match Machine::open_or_create(&path) {
             Ok(machine) => {
                 let seen = format!("{}, {} GPU(s)", path.display(), machine.config().gpus.len());
                 Finding::ok("simulated machine", seen)

@@ -1,20 +1,13 @@
 //! Checks of the node's manager: whether it answers, its problems, and the findings of its audit.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
 use vcuda_manager_api::v1::problem::Part;
 use vcuda_manager_api::v1::{Container, Gpu, Grant, ListGpusResponse, NodeStatus, Problem};
 use vcuda_quota::MemorySize;
-use vcuda_region::directory;
 
-use super::Finding;
+use super::{Finding, tenants};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::{Absence, ManagerClient, view};
-
-/// What is wrong with a tenant's GPU, by the tenant's directory and the GPU's UUID.
-pub(super) type BadGpus = BTreeMap<(PathBuf, String), &'static str>;
 
 const BY_HEALTH: &str = "see what nvidia-smi and dmesg say; more in docs/operations.md, Health";
 const BY_PROBLEM: &str = "docs/operations.md has what to do about each";
@@ -35,46 +28,28 @@ impl Answers {
     }
 }
 
-pub(super) fn findings(environment: &Environment) -> (Vec<Finding>, BadGpus) {
+pub(super) fn findings(is_simulated: bool, environment: &Environment) -> Vec<Finding> {
     let node = match ManagerClient::presence(environment) {
         Ok(node) => node,
-        Err(absence) => return (vec![absent(absence)], BadGpus::new()),
+        Err(absence) => return vec![absent(absence)],
     };
-    let Answers { status, gpus, containers } = match Answers::of(&node) {
+    let answers = match Answers::of(&node) {
         Ok(answers) => answers,
         Err(failure) => {
-            let finding = Finding::broken(
+            return vec![Finding::broken(
                 "manager",
                 format!("{}: {failure}", node.socket().display()),
                 "look into its log (journalctl -u vcuda-manager), and restart it: no container notices",
-            );
-            return (vec![finding], BadGpus::new());
+            )];
         }
     };
-    let mut findings = vec![version(&node, &status)];
-    findings.extend(problems(&status, &gpus.problem));
+    let Answers { status, gpus, containers } = &answers;
+    let mut findings = vec![version(&node, status)];
+    findings.extend(problems(status, &gpus.problem));
     findings.extend(gpus.gpus.iter().flat_map(|gpu| of_gpu(gpu, &gpus.problem)));
-    findings.extend(containers.iter().flat_map(of_container));
-    findings.extend(of_devices(&node, &status, &containers));
-    let bad_gpus = bad_gpus(Path::new(&status.root), &gpus.gpus, &containers);
-    (findings, bad_gpus)
-}
-
-/// The tenants' GPUs that are unhealthy, or that NVML does not list.
-fn bad_gpus(root: &Path, gpus: &[Gpu], containers: &[Container]) -> BadGpus {
-    let of_container = |container: &Container| {
-        let directory = directory::locate(root, &container.id);
-        let bad = |uuid: &String| {
-            let why = match gpus.iter().find(|gpu| gpu.uuid == *uuid) {
-                None => "NVML does not list this GPU",
-                Some(gpu) if !gpu.healthy => "this GPU is unhealthy",
-                Some(_) => return None,
-            };
-            Some(((directory.clone(), uuid.clone()), why))
-        };
-        container.devices.iter().filter_map(|device| bad(&device.gpu_uuid)).collect::<Vec<_>>()
-    };
-    containers.iter().flat_map(of_container).collect()
+    findings.extend(of_devices(&node, status, containers));
+    findings.extend(tenants::findings(is_simulated, environment, &answers));
+    findings
 }
 
 /// The problem of the GPUs first, as others may follow from it. The status has it once more.
@@ -163,18 +138,6 @@ fn version(node: &ManagerClient, status: &NodeStatus) -> Finding {
     }
 }
 
-pub(super) fn of_container(container: &Container) -> Vec<Finding> {
-    let link = format!("container {}", container.id);
-    let found = container.findings.iter().map(|finding| {
-        Finding::broken(
-            &link,
-            finding.clone(),
-            "vcuda events --container tells when; docs/operations.md has what to do",
-        )
-    });
-    found.collect()
-}
-
 /// Why grants have no device for container engines: of one of them, as all have the same reason.
 pub(super) fn of_devices(
     node: &ManagerClient,
@@ -208,18 +171,6 @@ mod tests {
 
     use super::*;
     use crate::doctor::Health;
-
-    #[test]
-    fn what_the_audit_found_is_broken() {
-        let container = Container {
-            id: "web-7".to_owned(),
-            findings: vec!["5 GiB in use, 4 GiB granted".to_owned()],
-            ..Container::default()
-        };
-        let findings = of_container(&container);
-        assert_eq!((findings.len(), findings[0].health), (1, Health::Broken));
-        assert_eq!(findings[0].link, "container web-7");
-    }
 
     #[test]
     fn a_gpu_that_takes_no_tenants_or_has_outside_processes_is_told() {

@@ -1,15 +1,13 @@
 //! `vcuda doctor NAME`: what is wrong with one tenant, by the checks of the node's manager.
 
 use vcuda_manager_api::v1::{Container, SuspendState};
-use vcuda_quota::NO_MEMORY_LIMIT;
-use vcuda_region::directory;
 
 use super::manager::{self, Answers};
-use super::tenants::{self, MemoryUse};
-use super::{Finding, suspension};
+use super::{Finding, suspension, tenants};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
+use crate::render::state_name;
 use crate::suspend;
 
 /// Findings for the tenant `name`: its manager, its GPUs, its quota, its processes, and whether it can be suspended.
@@ -29,22 +27,10 @@ pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Find
 
 fn of_tenant(container: &Container, answers: &Answers) -> Vec<Finding> {
     let link = format!("tenant {}", container.id);
-    let path = directory::locate(answers.status.root.as_ref(), &container.id);
     let mut findings = vec![of_processes(&link, container)];
     for device in &container.devices {
         let own = answers.gpus.gpus.iter().filter(|gpu| gpu.uuid == device.gpu_uuid);
         findings.extend(own.flat_map(|gpu| manager::of_gpu(gpu, &answers.gpus.problem)));
-        let memory = MemoryUse {
-            used_bytes: device.memory_used_bytes,
-            limit_bytes: if device.memory_limit_bytes == 0 {
-                NO_MEMORY_LIMIT
-            } else {
-                device.memory_limit_bytes
-            },
-            denied: device.denied,
-        };
-        let more = tenants::more_memory(&container.id, &path);
-        findings.push(memory.finding(&link, &device.gpu_uuid, more));
     }
     if container.room_denied > 0 {
         findings.push(Finding::note(
@@ -56,8 +42,7 @@ fn of_tenant(container: &Container, answers: &Answers) -> Vec<Finding> {
             "docs/suspend.md, By itself; the other tenants of its GPU hold the memory (vcuda smi)",
         ));
     }
-    findings.extend(manager::of_container(container));
-    findings.extend(tenants::shims(&link, &path));
+    findings.extend(tenants::of_container(container, answers));
     findings
 }
 
@@ -69,6 +54,6 @@ fn of_processes(link: &str, container: &Container) -> Finding {
             Finding::broken(link, "a process lost its GPU state", "end its processes, and start them again")
         }
         (0, _) => Finding::ok(link, "no process of it uses a GPU"),
-        (_, state) => Finding::ok(link, format!("{number} process(es), {}", suspend::words(state))),
+        (_, state) => Finding::ok(link, format!("{number} process(es), {}", state_name(state))),
     }
 }

@@ -1,11 +1,8 @@
 //! Checks of GPUs whose tenants' quotas add up to more than there is. Each quota is enforced, but a GPU may be full before a memory
 //! quota is reached, and guarantees of more time than there is cannot all be kept.
 
-use std::path::PathBuf;
-
+use vcuda_manager_api::v1::{Container, ContainerDevice};
 use vcuda_quota::{CoreShare, MemorySize, Quota};
-use vcuda_region::GpuUuid;
-use vcuda_region::limits::Limits;
 
 use super::Finding;
 use crate::config::Environment;
@@ -14,7 +11,7 @@ use crate::inventory::{Gpu, Inventory};
 const LINK: &str = "quotas";
 
 struct OfTenant {
-    gpu: GpuUuid,
+    gpu_uuid: String,
     quota: Quota,
     is_suspendable: bool,
 }
@@ -22,24 +19,21 @@ struct OfTenant {
 pub(super) fn findings(
     is_simulated: bool,
     environment: &Environment,
-    tenants: &[(String, PathBuf)],
+    tenants: &[Container],
 ) -> Vec<Finding> {
     let gpus =
         Inventory::find(environment, is_simulated).and_then(|inventory| inventory.gpus()).unwrap_or_default();
-    let quotas: Vec<OfTenant> = tenants
-        .iter()
-        .filter_map(|(_, path)| Limits::open(path).ok())
-        .flat_map(|limits| {
-            let is_suspendable = limits.is_suspendable();
-            let of_device = |(device, gpu)| {
-                let quota = Quota::of(&limits.config(device).ok()?);
-                Some(OfTenant { gpu, quota, is_suspendable })
-            };
-            limits.devices().filter_map(of_device).collect::<Vec<_>>()
-        })
-        .collect();
+    let of_tenant = |tenant: &Container| {
+        let is_suspendable = tenant.grant.as_ref().is_some_and(|grant| grant.suspendable);
+        let of_device = move |device: &ContainerDevice| {
+            let quota = Quota::from(&device.amounts.unwrap_or_default());
+            OfTenant { gpu_uuid: device.gpu_uuid.clone(), quota, is_suspendable }
+        };
+        tenant.devices.iter().map(of_device).collect::<Vec<_>>()
+    };
+    let quotas: Vec<OfTenant> = tenants.iter().flat_map(of_tenant).collect();
     let of_gpu = |gpu: &Gpu| {
-        let of_this: Vec<&OfTenant> = quotas.iter().filter(|one| one.gpu == gpu.uuid).collect();
+        let of_this: Vec<&OfTenant> = quotas.iter().filter(|one| one.gpu_uuid == gpu.uuid.to_string()).collect();
         [too_much_memory(gpu, &of_this), too_much_time(gpu, &of_this)]
     };
     gpus.iter().flat_map(of_gpu).flatten().collect()
@@ -94,6 +88,8 @@ fn too_much_time(gpu: &Gpu, quotas: &[&OfTenant]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_region::GpuUuid;
+
     use super::*;
     use crate::doctor::Health;
 
@@ -110,7 +106,7 @@ mod tests {
         };
         let found = |gib: &[(u64, bool)]| {
             let of_tenant = |(gib, is_suspendable): &(u64, bool)| OfTenant {
-                gpu: uuid,
+                gpu_uuid: uuid.to_string(),
                 quota: Quota::fixed(Some(gib << 30), 100),
                 is_suspendable: *is_suspendable,
             };

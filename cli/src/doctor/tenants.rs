@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use vcuda_manager_api::v1::{Container, ContainerDevice};
 use vcuda_region::bypass::Bypass;
 use vcuda_region::directory;
 use vcuda_region::limits::Limits;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::usage_reader::UsageReader;
+use vcuda_region::{DeviceIndex, GpuUuid};
 
-use super::manager::BadGpus;
+use super::manager::Answers;
 use super::probe::SHIM;
 use super::{Finding, loader, oversubscription};
 use crate::config::{ENV_TENANT, Environment};
@@ -18,23 +20,44 @@ use vcuda_quota::{MemorySize, NO_MEMORY_LIMIT};
 /// File names of the driver in a process's maps: NVIDIA's and the simulator's.
 const DRIVERS: [&str; 2] = ["/libcuda.so.", "/libvcuda_simulator_cuda.so"];
 
-pub(super) fn findings(is_simulated: bool, environment: &Environment, bad_gpus: &BadGpus) -> Vec<Finding> {
-    let Ok(root) = environment.runtime_root() else {
-        return Vec::new();
-    };
-    match directory::list(&root) {
-        Ok(tenants) if tenants.is_empty() => vec![Finding::ok("tenants", "none of your own is running")],
-        Ok(tenants) => tenants
-            .iter()
-            .flat_map(|(name, path)| tenant(name, path, bad_gpus))
-            .chain(oversubscription::findings(is_simulated, environment, &tenants))
-            .collect(),
-        Err(error) => vec![Finding::broken("tenants", error.to_string(), "make the directory readable")],
+pub(super) fn findings(is_simulated: bool, environment: &Environment, answers: &Answers) -> Vec<Finding> {
+    if answers.containers.is_empty() {
+        return vec![Finding::ok("tenants", "none is running")];
     }
+    let each = answers.containers.iter().flat_map(|container| of_container(container, answers));
+    each.chain(oversubscription::findings(is_simulated, environment, &answers.containers)).collect()
 }
 
-/// Findings for one tenant's limits, denials and processes.
-pub(super) fn tenant(name: &str, path: &Path, bad_gpus: &BadGpus) -> Vec<Finding> {
+/// Findings for one tenant: its memory on each GPU, what the audit found, and processes without the shim.
+pub(super) fn of_container(container: &Container, answers: &Answers) -> Vec<Finding> {
+    let link = format!("tenant {}", container.id);
+    let path = directory::locate(answers.status.root.as_ref(), &container.id);
+    let of_device = |device: &ContainerDevice| {
+        let memory = MemoryUse {
+            used_bytes: device.memory_used_bytes,
+            limit_bytes: Some(device.memory_limit_bytes).filter(|bytes| *bytes > 0).unwrap_or(NO_MEMORY_LIMIT),
+            denied: device.denied,
+        };
+        let finding = memory.finding(&link, &device.gpu_uuid, more_memory(&container.id, &path));
+        let why = match answers.gpus.gpus.iter().find(|gpu| gpu.uuid == device.gpu_uuid) {
+            None => "NVML does not list this GPU",
+            Some(gpu) if !gpu.healthy => "this GPU is unhealthy",
+            Some(_) => return finding,
+        };
+        Finding::note(&link, format!("{}; {why}", finding.seen), "see what is said of the GPU")
+    };
+    let audited = |found: &String| {
+        let remedy = "vcuda events --container tells when; docs/operations.md has what to do";
+        Finding::broken(&link, found.clone(), remedy)
+    };
+    let mut findings: Vec<Finding> = container.devices.iter().map(of_device).collect();
+    findings.extend(container.findings.iter().map(audited));
+    findings.extend(shims(&link, &path));
+    findings
+}
+
+/// Findings for this process's tenant, by its files.
+pub(super) fn own(name: &str, path: &Path) -> Vec<Finding> {
     let link = format!("tenant {name}");
     let unreadable = |seen: String| {
         let remedy = "its programs get no GPU memory; end them and start them again";
@@ -47,27 +70,17 @@ pub(super) fn tenant(name: &str, path: &Path, bad_gpus: &BadGpus) -> Vec<Finding
     let (Ok(reader), Ok(me)) = (UsageReader::open(path), Identity::current()) else {
         return unreadable(format!("{}/usage cannot be read", path.display()));
     };
-    let mut findings = Vec::new();
     let processes = reader.processes(limits.devices().count(), &ProcessView::new(me)).unwrap_or_default();
-    for (device, uuid) in limits.devices() {
-        let used: u64 = processes
-            .iter()
-            .filter_map(|one| one.devices.get(device.get()))
-            .map(|use_| use_.used_bytes)
-            .sum();
-        let limit = limits.memory_limit_bytes(device).unwrap_or(0);
-        let denied = reader.bucket(device).map_or(0, |bucket| bucket.denied);
-        let memory = MemoryUse { used_bytes: used, limit_bytes: limit, denied };
-        let finding = memory.finding(&link, &uuid.to_string(), more_memory(name, path));
-        findings.push(match bad_gpus.get(&(path.to_owned(), uuid.to_string())) {
-            Some(why) => {
-                Finding::note(&link, format!("{}; {why}", finding.seen), "see what is said of the GPU above")
-            }
-            None => finding,
-        });
-    }
-    findings.extend(shims(&link, path));
-    findings
+    let of_device = |(device, uuid): (DeviceIndex, GpuUuid)| {
+        let used = processes.iter().filter_map(|one| one.devices.get(device.get()));
+        let memory = MemoryUse {
+            used_bytes: used.map(|used| used.used_bytes).sum(),
+            limit_bytes: limits.memory_limit_bytes(device).unwrap_or(0),
+            denied: reader.bucket(device).map_or(0, |bucket| bucket.denied),
+        };
+        memory.finding(&link, &uuid.to_string(), more_memory(name, path))
+    };
+    limits.devices().map(of_device).chain(shims(&link, path)).collect()
 }
 
 /// A quota of memory on a GPU and its use.
@@ -198,7 +211,10 @@ fn without_shim(link: &str, pid: u32) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use vcuda_manager_api::v1::{ListGpusResponse, NodeStatus};
+
     use super::*;
+    use crate::doctor::Health;
 
     #[test]
     fn a_process_that_gets_past_the_shim_is_told_with_its_reasons() {
@@ -217,5 +233,22 @@ mod tests {
         assert_eq!(bypass_finding("tenant a", 7, word), None);
         assert_eq!(bypass_finding("tenant a", 7, 0), None);
         assert_eq!(bypass_finding("tenant a", 7, 1 << 63), None, "a bit of no reason");
+    }
+
+    #[test]
+    fn what_the_audit_found_is_broken() {
+        let container = Container {
+            id: "web-7".to_owned(),
+            findings: vec!["5 GiB in use, 4 GiB granted".to_owned()],
+            ..Container::default()
+        };
+        let answers = Answers {
+            status: NodeStatus::default(),
+            gpus: ListGpusResponse::default(),
+            containers: Vec::new(),
+        };
+        let findings = of_container(&container, &answers);
+        assert_eq!((findings.len(), findings[0].health), (1, Health::Broken));
+        assert_eq!(findings[0].link, "tenant web-7");
     }
 }

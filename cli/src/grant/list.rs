@@ -5,11 +5,12 @@ use std::io::Write as _;
 use serde::Serialize;
 use vcuda_manager_api::v1::Grant;
 
-use super::{described, quota, user_name};
+use super::user_name;
 use crate::failure::Failure;
 use crate::manager_client::view;
 use crate::output::Output;
 use crate::render::columns::{Column, Table};
+use crate::render::quota::{described, quota};
 use crate::render::temporary::Temporary;
 use crate::render::words::natural;
 

@@ -9,7 +9,7 @@ use super::ManagerClient;
 use crate::failure::Failure;
 use crate::process_facts::{self, Seen};
 use crate::render::temporary::Temporary;
-use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
+use crate::render::{GpuView, ProcessView, Snapshot, TenantView, seconds_of, state_name};
 
 /// Snapshot of the node with all its tenants.
 pub fn snapshot(node: &ManagerClient) -> Result<Snapshot, Failure> {
@@ -101,12 +101,12 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
         holder: container.grant.as_ref().and_then(|grant| grant.holder.as_ref()).and_then(words),
         temporary: container.grant.as_ref().and_then(Temporary::of),
         memory_used_bytes: device.memory_used_bytes,
-        state: crate::suspend::words(container.state()),
+        state: state_name(container.state()),
         suspended_bytes: device.suspended_bytes,
         memory_denied: device.denied,
         room_denied: container.room_denied,
         core_used_permille: device.cores_used_permille.min(1000),
-        gpu_seconds: crate::smi::seconds(device.served_ns),
+        gpu_seconds: seconds_of(device.served_ns),
         host_copies: device.host_copies,
         host_copied_bytes: device.host_copied_bytes,
         processes: container.processes.iter().filter_map(process).collect(),

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use vcuda_manager_api::v1::Grant;
 
-use crate::grant::{described, lasting};
+use super::quota::{described, lasting};
 
 /// The rest of a quota's time, and what comes then. The keys of its JSON are stable for other programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,15 +1,10 @@
 //! `vcuda smi --query-gpu`, `--query-compute-apps` and `--query-tenants`: chosen figures as CSV, with nvidia-smi's names and units.
 
-mod fields;
-
-use std::str::FromStr;
-
 use vcuda_quota::CoreShare;
 
+use crate::args::fields::{CsvFormat, GpuField, ProcessField, Queried, TenantField};
 use crate::render::words::{exact_watts, tenths};
 use crate::render::{GpuView, ProcessView, Snapshot, TenantView};
-use fields::Queried;
-pub(crate) use fields::{GpuField, ProcessField, TenantField};
 
 /// A figure's text and unit.
 #[derive(Debug)]
@@ -18,30 +13,6 @@ enum Figure {
     Measure(String, &'static str),
     /// NVML does not tell it.
     Unknown,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CsvFormat {
-    is_headless: bool,
-    is_unitless: bool,
-}
-
-impl FromStr for CsvFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut format = CsvFormat::default();
-        let mut words = text.split(',').map(str::trim);
-        let is_csv = words.next() == Some("csv");
-        for word in words {
-            match word {
-                "noheader" => format.is_headless = true,
-                "nounits" => format.is_unitless = true,
-                _ => return Err(format!("{word}: write csv, csv,noheader or csv,noheader,nounits")),
-            }
-        }
-        is_csv.then_some(format).ok_or_else(|| "write csv, csv,noheader or csv,noheader,nounits".to_owned())
-    }
 }
 
 pub(crate) fn gpus(snapshot: &Snapshot, fields: &[GpuField], format: CsvFormat) -> String {

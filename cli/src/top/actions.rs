@@ -7,7 +7,7 @@ use vcuda_region::process::Identity;
 use crate::args::QuotaArgs;
 use crate::config::Environment;
 use crate::failure::{Failure, failed};
-use crate::set;
+use crate::grant;
 
 /// Changes a tenant's quota by options such as `--memory 6GiB --cores 50`. Returns what to tell the user.
 pub(super) fn change_quota(name: &str, typed: &str, environment: &Environment) -> Result<String, Failure> {
@@ -15,7 +15,7 @@ pub(super) fn change_quota(name: &str, typed: &str, environment: &Environment) -
     if typed.is_empty() {
         return Ok(format!("{name} is as it was"));
     }
-    let resized = set::change(&[name.to_owned()], (&typed, None), environment)?;
+    let resized = grant::change(&[name.to_owned()], (&typed, None), environment)?;
     let words = resized.iter().flat_map(|one| [Some(one.words()), one.warning()]);
     Ok(words.flatten().collect::<Vec<_>>().join("; "))
 }

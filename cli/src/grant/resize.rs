@@ -1,18 +1,19 @@
-//! `vcuda set`: changes a tenant's quota while it runs.
+//! `vcuda set` and `vcuda grant resize`: change a tenant's quota while it runs.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use vcuda_manager_api::v1::Grant;
+use vcuda_manager_api::v1::{Grant, ResizeGrantRequest};
 use vcuda_quota::{MemorySize, Quota};
 use vcuda_region::directory;
 
 use crate::args::{QuotaArgs, SetArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::grant;
 use crate::inventory::{self, Inventory};
-use crate::manager_client::ManagerClient;
+use crate::manager_client::{ManagerClient, find};
+use crate::output::warn;
+use crate::render::quota::{described, lasting, quota};
 use crate::render::temporary::Temporary;
 
 /// Writes the new quota of each named tenant for each of its GPUs, and says what each has now.
@@ -49,13 +50,13 @@ pub(crate) fn change(
         Err(None) => return Err(unknown(names.first().map_or("", String::as_str), &[])),
     };
     let all = node.list()?;
-    let find = |name: &String| grant::find(&all, name).cloned().ok_or_else(|| unknown(name, &all));
+    let find = |name: &String| find(&all, name).cloned().ok_or_else(|| unknown(name, &all));
     let grants: Vec<Grant> = names.iter().map(find).collect::<Result<_, _>>()?;
     if let Some(memory) = quota.memory {
         let mut runs = grants.iter().filter(|grant| grant.transient);
         runs.try_for_each(|run| fits(memory, run, environment))?;
     }
-    grants.iter().map(|grant| grant::resize(&node, grant, quota, time)).collect()
+    grants.iter().map(|grant| resize(&node, grant, quota, time)).collect()
 }
 
 /// Checks that a run's GPUs have as much memory, as when it began: a user's own manager refuses no quota.
@@ -78,8 +79,31 @@ fn unknown(name: &str, all: &[Grant]) -> Failure {
     })
 }
 
-pub(crate) fn warn(words: &str) -> Result<(), Failure> {
-    Ok(writeln!(io::stderr(), "vcuda: {words}")?)
+/// Replaces the given options of the grant's lasting quota, for good or for a time.
+pub(super) fn resize(
+    node: &ManagerClient,
+    grant: &Grant,
+    args: &QuotaArgs,
+    time: Option<Duration>,
+) -> Result<Resized, Failure> {
+    let after = lasting(grant).merge(&args.change())?;
+    let now = node.resize(ResizeGrantRequest {
+        request_id: super::request_id(),
+        id: grant.id.clone(),
+        amounts: Some((&after).into()),
+        // A concurrent change by another caller is not overwritten.
+        expected_generation: grant.generation,
+        for_ms: time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+    })?;
+    let containers = node.containers()?.containers;
+    let own = containers.iter().filter(|container| container.id == grant.id);
+    let used = own.flat_map(|container| &container.devices).map(|device| device.memory_used_bytes);
+    Ok(Resized {
+        name: grant.id.clone(),
+        quota: quota(&now),
+        used_bytes: used.max().unwrap_or(0),
+        temporary: Temporary::of(&now),
+    })
 }
 
 #[derive(Debug)]
@@ -95,7 +119,7 @@ pub(crate) struct Resized {
 impl Resized {
     /// What the tenant has now, such as `web resized to 6 GiB, 30 % fixed`.
     pub(crate) fn words(&self) -> String {
-        let now = format!("{} resized to {}", self.name, grant::described(&self.quota));
+        let now = format!("{} resized to {}", self.name, described(&self.quota));
         match &self.temporary {
             Some(temporary) => format!("{now}, {}", temporary.words()),
             None => now,

@@ -1,6 +1,32 @@
-//! Fields of the queries, by nvidia-smi's names, with their units.
+//! Form and fields of the queries, by nvidia-smi's names, with their units.
+
+use std::str::FromStr;
 
 use clap::ValueEnum;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CsvFormat {
+    pub(crate) is_headless: bool,
+    pub(crate) is_unitless: bool,
+}
+
+impl FromStr for CsvFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut format = CsvFormat::default();
+        let mut words = text.split(',').map(str::trim);
+        let is_csv = words.next() == Some("csv");
+        for word in words {
+            match word {
+                "noheader" => format.is_headless = true,
+                "nounits" => format.is_unitless = true,
+                _ => return Err(format!("{word}: write csv, csv,noheader or csv,noheader,nounits")),
+            }
+        }
+        is_csv.then_some(format).ok_or_else(|| "write csv, csv,noheader or csv,noheader,nounits".to_owned())
+    }
+}
 
 /// Figure of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -127,7 +153,7 @@ impl TenantField {
 }
 
 /// A field with the title of its column.
-pub(super) trait Queried: ValueEnum {
+pub(crate) trait Queried: ValueEnum {
     /// Unit in the title, if there is one.
     fn unit(&self) -> Option<&'static str>;
 

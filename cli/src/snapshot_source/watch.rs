@@ -13,7 +13,7 @@ use vcuda_region::{DeviceIndex, GpuUuid, clock, directory};
 use crate::failure::{Failure, failed};
 use crate::inventory::{Gpu, Inventory};
 use crate::process_facts::{self, Seen};
-use crate::render::{GpuView, Snapshot, TenantView};
+use crate::render::{GpuView, Snapshot, TenantView, seconds_of};
 
 #[derive(Debug)]
 pub(crate) enum Source {
@@ -144,7 +144,7 @@ impl Watch {
             memory_used_bytes: memory.used_bytes,
             memory_denied: bucket.denied,
             core_used_permille: before.map_or(0, |before| share(*before, served)),
-            gpu_seconds: seconds(served.served_ns),
+            gpu_seconds: seconds_of(served.served_ns),
             host_copies: bucket.host_copies,
             host_copied_bytes: bucket.host_copied_bytes,
             processes,
@@ -164,13 +164,6 @@ fn share(before: Served, now: Served) -> u32 {
     let served = now.served_ns.saturating_sub(before.served_ns);
     let permille = u128::from(served) * 1000 / u128::from(elapsed);
     u32::try_from(permille).unwrap_or(u32::MAX).min(1000)
-}
-
-/// GPU time in seconds with milliseconds.
-pub(crate) fn seconds(ns: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
-    let ms = (ns / 1_000_000) as f64;
-    ms / 1000.0
 }
 
 /// Adapts a GPU to the view inside a tenant, where the quota is the whole GPU, as in CUDA and NVML.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use vcuda_manager_api::{OWN_LOG, SOCKET_NAME};
 use vcuda_region::{clock, directory};
 
+use super::ManagerClient;
 use crate::config::{ENV_MACHINE, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment};
 use crate::failure::Failure;
 use crate::installation;
 use crate::inventory::Inventory;
-use crate::manager_client::ManagerClient;
 
 const PROGRAM: &str = "vcuda-manager";
 /// Time within which it answers (ns): NVML of a real driver takes up to 3 s to start.
