@@ -65,12 +65,12 @@ pub(crate) fn unknown(node: &ManagerClient, name: &str) -> Failure {
 }
 
 fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
-    let quota = Quota::UNLIMITED.merge(&args.quota.change())?;
+    let wanted = Quota::UNLIMITED.merge(&args.quota.change())?;
     let gpu_uuids = node.chosen("--gpu", &args.gpu)?;
     let grant = node.create(CreateGrantRequest {
         request_id: request_id(),
         key: args.name.clone(),
-        amounts: Some((&quota).into()),
+        amounts: Some((&wanted).into()),
         gpu_count: if gpu_uuids.is_empty() { args.gpus } else { 0 },
         gpu_uuids,
         suspendable: args.suspendable,

@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 use vcuda_quota::{MemorySize, Quota};
 use vcuda_region::GpuUuid;
 
-use crate::config::value;
 use crate::gpu::{Gpu, Health};
+use crate::value;
 
 mod choose;
 mod parts;

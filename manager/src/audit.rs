@@ -69,9 +69,6 @@ pub(crate) const MEMORY_DENIED: &str = "VcudaMemoryDenied";
 /// Looks in a row in which a difference must hold, as NVML's figures and `usage` are from two moments.
 const LOOKS: u32 = 3;
 
-/// Source of the processes on a GPU by NVML: host PID, and memory in bytes if NVML tells it.
-pub(crate) type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;
-
 /// Source of the utilisation of a GPU's processes by NVML: host PID, and percent. Those without work are left out.
 pub(crate) type Utilization = dyn Fn(&GpuUuid) -> Result<Vec<(u32, u32)>, String> + Send;
 
@@ -85,7 +82,7 @@ pub(crate) struct Sources {
     pub findings: Arc<Findings>,
     pub events: Arc<Events>,
     /// NVML's list of processes.
-    pub processes: Box<Processes>,
+    pub processes: Box<crate::gpu::Processes>,
     /// NVML's utilisation of processes.
     pub utilization: Box<Utilization>,
     /// What the arbiter learns from the audit, and its tenants' claims.

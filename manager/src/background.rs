@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, Thread};
 
+use tokio::sync::watch;
+
 /// A thread that ends when this is dropped.
 pub(crate) struct Background {
     stop: Stop,
@@ -65,4 +67,9 @@ impl Drop for Background {
             let _ = end.join();
         }
     }
+}
+
+/// Waits until the manager is to stop, or until the sender is gone.
+pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -12,20 +12,21 @@ use crate::admission::Rules;
 use crate::audit::{Action, Actions};
 use crate::grant_devices::{DeviceSettings, Folder};
 use crate::inventory::health::Policy;
-use crate::keeper::OWN_STATE;
 use crate::users::UserLimits;
+use crate::value;
 
 mod flags;
 mod namespaces;
 mod users;
-pub(crate) mod value;
 
+pub use crate::value::Group;
 pub use flags::{Flags, Stage};
 pub use namespaces::Namespaces;
-pub use value::Group;
 
 /// Path of the file if no flag names one. This file may be missing.
 pub const DEFAULT_FILE: &str = "/etc/vcuda/manager.toml";
+/// Folder of the state of a user's own manager, under its root.
+pub(crate) const OWN_STATE: &str = "state";
 
 /// The configuration: the keys of the file, each with its default. Unknown keys are refused, so that a misspelt limit does not go
 /// unnoticed.

@@ -140,3 +140,6 @@ impl Gpu {
         self.memory_total_bytes.saturating_sub(self.memory_reserved_bytes).saturating_sub(reserve_bytes)
     }
 }
+
+/// Source of the processes on a GPU by NVML: host PID, and memory in bytes if NVML tells it.
+pub(crate) type Processes = dyn Fn(&GpuUuid) -> Result<Vec<(u32, Option<u64>)>, String> + Send;

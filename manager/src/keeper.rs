@@ -18,11 +18,9 @@ use tracing::info;
 use vcuda_manager_api::OWN_LOG;
 use vcuda_region::directory;
 
-use crate::config::Stage;
+use crate::config::{OWN_STATE, Stage};
 use crate::state::start;
 
-/// Folder of the manager's state under its root.
-pub(crate) const OWN_STATE: &str = "state";
 /// Pause before the manager is started again, and between two looks whether it has ended.
 const PAUSE: Duration = Duration::from_millis(100);
 const ENDS_WITHIN: Duration = Duration::from_secs(5);

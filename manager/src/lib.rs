@@ -40,4 +40,5 @@ mod succession;
 mod suspend;
 mod tenant_directories;
 mod users;
+mod value;
 mod watchers;

@@ -15,6 +15,7 @@ use vcuda_daemon::pages::{Daemon, pages};
 
 use crate::accounting::{self, Accounting};
 use crate::audit::Namespaces;
+use crate::background;
 use crate::config::Config;
 use crate::events::{Events, unix_ms};
 use crate::inventory::{self, Node};
@@ -190,7 +191,7 @@ fn serve_pages(
     stopped: watch::Receiver<bool>,
 ) -> JoinHandle<()> {
     let pages = pages(DAEMON, Arc::new(move || metrics.scrape()), Arc::new(move || grants.outages()));
-    tokio::spawn(http::serve(listener, pages, serve::stopped(stopped)))
+    tokio::spawn(http::serve(listener, pages, background::stopped(stopped)))
 }
 
 /// Waits for NVML's first answer, so that the first request after a start is not refused. A hanging driver does not delay

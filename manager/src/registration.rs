@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::audit::Processes;
+use crate::gpu::Processes;
 use memory::Asker;
 use server::Server;
 

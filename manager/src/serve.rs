@@ -20,6 +20,7 @@ use vcuda_manager_api::v1::grants_server::GrantsServer;
 use vcuda_manager_api::v1::node_server::NodeServer;
 
 use crate::access::Access;
+use crate::background::stopped;
 use crate::metrics::Instruments;
 use crate::service::{GrantsService, NodeService};
 use crate::settings::Api;
@@ -141,11 +142,6 @@ fn dated<B>(mut answer: Response<B>) -> Response<B> {
         answer.headers_mut().insert(DATE, first);
     }
     answer
-}
-
-/// Waits until the manager is to stop, or until the sender is gone.
-pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
-    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Marks the grants service as not serving while the ledger cannot be written; the node service stays.

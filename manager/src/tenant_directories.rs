@@ -191,10 +191,11 @@ impl TenantDirectories {
         path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) && directory::is_used(&path, &self.me)
     }
 
-    /// Locks the directory of a transient grant if no process uses it any more.
-    pub(crate) fn lock_unused(&self, id: &GrantId) -> Option<Unused> {
-        // One that cannot be locked is tried again.
-        directory::lock_unused(&self.path(id), &self.me).ok().flatten()
+    /// Locks the directories of those of these transient grants that no process uses any more.
+    pub(crate) fn lock_unused(&self, ids: Vec<GrantId>) -> Vec<(GrantId, Unused)> {
+        let paths: Vec<PathBuf> = ids.iter().map(|id| self.path(id)).collect();
+        let unused = directory::lock_unused(&paths, &self.me);
+        ids.into_iter().zip(unused).filter_map(|(id, unused)| Some((id, unused?))).collect()
     }
 
     /// Removes the tenant's directory by renaming it. The caller must [`TenantDirectories::discard`] the result later.

@@ -16,11 +16,7 @@ struct OfTenant {
     is_suspendable: bool,
 }
 
-pub(super) fn findings(
-    is_simulated: bool,
-    environment: &Environment,
-    tenants: &[Container],
-) -> Vec<Finding> {
+pub(super) fn findings(is_simulated: bool, environment: &Environment, tenants: &[Container]) -> Vec<Finding> {
     let gpus =
         Inventory::find(environment, is_simulated).and_then(|inventory| inventory.gpus()).unwrap_or_default();
     let of_tenant = |tenant: &Container| {
@@ -33,7 +29,8 @@ pub(super) fn findings(
     };
     let quotas: Vec<OfTenant> = tenants.iter().flat_map(of_tenant).collect();
     let of_gpu = |gpu: &Gpu| {
-        let of_this: Vec<&OfTenant> = quotas.iter().filter(|one| one.gpu_uuid == gpu.uuid.to_string()).collect();
+        let of_this: Vec<&OfTenant> =
+            quotas.iter().filter(|one| one.gpu_uuid == gpu.uuid.to_string()).collect();
         [too_much_memory(gpu, &of_this), too_much_time(gpu, &of_this)]
     };
     gpus.iter().flat_map(of_gpu).flatten().collect()

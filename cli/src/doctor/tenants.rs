@@ -35,7 +35,9 @@ pub(super) fn of_container(container: &Container, answers: &Answers) -> Vec<Find
     let of_device = |device: &ContainerDevice| {
         let memory = MemoryUse {
             used_bytes: device.memory_used_bytes,
-            limit_bytes: Some(device.memory_limit_bytes).filter(|bytes| *bytes > 0).unwrap_or(NO_MEMORY_LIMIT),
+            limit_bytes: Some(device.memory_limit_bytes)
+                .filter(|bytes| *bytes > 0)
+                .unwrap_or(NO_MEMORY_LIMIT),
             denied: device.denied,
         };
         let finding = memory.finding(&link, &device.gpu_uuid, more_memory(&container.id, &path));

@@ -189,6 +189,6 @@ mod tests {
 
     #[test]
     fn seconds_with_milliseconds() {
-        assert!((seconds(12_345_678_901) - 12.345).abs() < 1e-9);
+        assert!((seconds_of(12_345_678_901) - 12.345).abs() < 1e-9);
     }
 }

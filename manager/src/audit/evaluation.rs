@@ -15,7 +15,7 @@ use super::lowered_limits::LoweredLimits;
 use super::overstated::{self, Claims};
 use super::{
     Counts, DETACHED, KILL_FAILED, KILLED, LIMIT_BELOW_USE, MEMORY_DENIED, MEMORY_LEFT, NOT_ATTACHED,
-    NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, Processes, TAMPERED, TIME_OVERSTATED, UNREGISTERED,
+    NOT_REGISTERED, OLDER_SHIM, OVER_LIMIT, TAMPERED, TIME_OVERSTATED, UNREGISTERED,
 };
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
@@ -250,7 +250,7 @@ fn report_of(finding: Finding) -> Report {
 
 /// The processes that NVML lists on the GPUs of a snapshot's tenants. GPUs without an answer are left out, as the inventory
 /// reports a silent NVML.
-pub(super) fn list(snapshot: &Snapshot, processes: &Processes) -> Listed {
+pub(super) fn list(snapshot: &Snapshot, processes: &crate::gpu::Processes) -> Listed {
     let gpus = findings::gpus_of(snapshot).into_iter();
     gpus.map(|gpu| (gpu, processes(&gpu).unwrap_or_default())).collect()
 }

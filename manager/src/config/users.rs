@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for UserKey {
         };
         let whom = match place.strip_prefix('@') {
             _ if place == ALL_OTHERS => Whom::Others,
-            Some(group) => Whom::Members(super::value::group(group).ok_or_else(|| wrong("no such group"))?),
+            Some(group) => Whom::Members(crate::value::group(group).ok_or_else(|| wrong("no such group"))?),
             None => Whom::User(user(&place).ok_or_else(|| wrong("no such user"))?),
         };
         Ok(Self { place, whom })

@@ -17,7 +17,7 @@ use vcuda_region::registration::{Answer, ProcessMemory, Reply, Status};
 use vcuda_region::{GpuUuid, clock, release};
 
 use super::peer::Peer;
-use crate::audit::Processes;
+use crate::gpu::Processes;
 
 /// Maximum number of waiting questions of one tenant.
 pub(super) const MOST_OF_ONE: usize = 256;

@@ -7,7 +7,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::serve::stopped;
+use crate::background::stopped;
 
 /// Messages that wait for a client, besides those in its connection.
 const WAITING: usize = 16;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use vcuda_region::GpuUuid;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::Unused;
 
 use super::grant_writer::Command;
 use super::{Create, GrantError, Grants, Planned, Reconciled, Resize, Returning, decide};
@@ -78,10 +77,7 @@ impl Grants {
             return Ok(());
         }
         let directories = self.directories.clone();
-        let lock = move || -> Vec<(GrantId, Unused)> {
-            ids.into_iter().filter_map(|id| directories.lock_unused(&id).map(|unused| (id, unused))).collect()
-        };
-        let unused = tokio::task::spawn_blocking(lock).await;
+        let unused = tokio::task::spawn_blocking(move || directories.lock_unused(ids)).await;
         let unused =
             unused.map_err(|_| GrantError::Unavailable("the manager is stopping; try again".to_owned()))?;
         if unused.is_empty() {

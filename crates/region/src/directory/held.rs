@@ -4,9 +4,9 @@
 use core::time::Duration;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::in_use::{LockOutcome, is_in_an_environment, is_linked, lock_directory};
+use super::in_use::{has_living_slots, is_linked, named_by_environments};
 use super::{Directory, DirectoryError, open_directory};
 use crate::process::Identity;
 use crate::sys::{self, Lock};
@@ -21,21 +21,31 @@ pub struct Unused {
     _lock: Option<File>,
 }
 
-/// Locks a transient grant's directory that nothing needs any more: no process has it locked, or was started with it in its environment, or
-/// has a slot, and no memory that it exported is kept by another process. `None` if something does.
-///
-/// # Errors
-/// The directory cannot be opened or locked.
-pub fn lock_unused(path: &Path, me: &Identity) -> Result<Option<Unused>, DirectoryError> {
+/// Locks those of these transient grants' directories that nothing needs any more: no process has it locked, or was started with it in its
+/// environment, or has a slot, and no memory that it exported is kept by another process. `None` stands for one that something needs, or
+/// that cannot be opened or locked.
+pub fn lock_unused(paths: &[PathBuf], me: &Identity) -> Vec<Option<Unused>> {
+    let mut locked: Vec<_> = paths.iter().map(|path| lock_idle(path, me)).collect();
+    if locked.iter().any(Option::is_some) {
+        // Read once for all, and after the locks: no process can be started with one of them any more.
+        let named = named_by_environments();
+        for (_, lock) in paths.iter().zip(&mut locked).filter(|(path, _)| named.contains(*path)) {
+            *lock = None;
+        }
+    }
+    locked
+}
+
+/// Locks a directory in which no process is seen.
+fn lock_idle(path: &Path, me: &Identity) -> Option<Unused> {
     let lock = match open_directory(path) {
         // The manager makes a directory again whose processes live.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok((!is_in_an_environment(path)).then_some(Unused { _lock: None }));
-        }
-        opened => opened.map_err(|error| DirectoryError::of_open(path, error))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(Unused { _lock: None }),
+        opened => opened.ok()?,
     };
-    let is_unused = matches!(lock_directory(path, &lock, me)?, LockOutcome::Dead) && !has_left(path);
-    Ok(is_unused.then_some(Unused { _lock: Some(lock) }))
+    let is_alone = sys::try_lock(&lock, Lock::Exclusive).ok()?;
+    let is_idle = is_alone && is_linked(path, &lock) && !has_living_slots(path, me) && !has_left(path);
+    is_idle.then_some(Unused { _lock: Some(lock) })
 }
 
 impl Directory {

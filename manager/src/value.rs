@@ -45,7 +45,7 @@ pub(crate) fn sharers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32,
 }
 
 /// File permissions in octal.
-pub(super) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+pub(crate) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     parsed(deserializer, |text| match u32::from_str_radix(text, 8) {
         Ok(mode) if mode > 0o777 => Err("not permissions; write for example 0660".to_owned()),
         Ok(mode) if mode & 0o002 != 0 => {
@@ -70,7 +70,7 @@ impl<'de> Deserialize<'de> for Group {
 }
 
 /// Number of a group, given by name or number.
-pub(super) fn group(text: &str) -> Option<u32> {
+pub(crate) fn group(text: &str) -> Option<u32> {
     let named = || nix::unistd::Group::from_name(text).ok().flatten();
     text.parse().ok().or_else(|| Some(named()?.gid.as_raw()))
 }
