@@ -214,6 +214,19 @@ impl TenantView {
         }
     }
 
+    /// What it does, in a word.
+    pub(crate) fn activity(&self) -> &'static str {
+        if self.suspension().is_some() {
+            self.state
+        } else if self.core_used_permille > 0 {
+            "running"
+        } else if self.processes.is_empty() {
+            "empty"
+        } else {
+            "idle"
+        }
+    }
+
     /// Text for a tenant that does not run, such as `suspended: 582MiB in host memory`.
     pub(crate) fn suspension(&self) -> Option<String> {
         match self.state {

@@ -10,6 +10,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -35,14 +37,22 @@ pub enum Damage {
     Content(String),
 }
 
-/// Makes a file of this kind from a record in JSON.
-pub(crate) fn seal(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
+/// The bytes of a file of this kind with this record.
+pub(crate) fn seal(kind: &str, version: u32, record: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    Ok(sealed(kind, version, &serde_json::to_vec(record)?))
+}
+
+/// The record in a file of this kind, of at most version `newest`.
+pub(crate) fn open<T: DeserializeOwned>(kind: &str, newest: u32, bytes: &[u8]) -> Result<T, Damage> {
+    serde_json::from_slice(content(kind, newest, bytes)?).map_err(|error| Damage::Content(error.to_string()))
+}
+
+fn sealed(kind: &str, version: u32, json: &[u8]) -> Vec<u8> {
     let header = format!("{kind} {version} {:08x} {}\n", crc32fast::hash(json), json.len());
     [header.as_bytes(), json].concat()
 }
 
-/// The JSON in a file of this kind, of at most version `newest`.
-pub(crate) fn open<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
+fn content<'b>(kind: &str, newest: u32, bytes: &'b [u8]) -> Result<&'b [u8], Damage> {
     let end = bytes.iter().take(128).position(|byte| *byte == b'\n').ok_or(Damage::Foreign)?;
     let (header, rest) = bytes.split_at(end);
     let rest = rest.get(1..).unwrap_or_default();
@@ -102,34 +112,34 @@ mod tests {
 
     #[test]
     fn each_kind_of_damage_is_told() {
-        let whole = seal("vcuda-ledger", 1, b"{}");
-        assert_eq!(open("vcuda-ledger", 1, &whole), Ok(&b"{}"[..]));
-        assert_eq!(open("vcuda-grant", 1, &whole), Err(Damage::Foreign));
-        let newer = seal("vcuda-ledger", 2, b"{}");
-        assert_eq!(open("vcuda-ledger", 1, &newer), Err(Damage::Newer(2)));
+        let whole = sealed("vcuda-ledger", 1, b"{}");
+        assert_eq!(content("vcuda-ledger", 1, &whole), Ok(&b"{}"[..]));
+        assert_eq!(content("vcuda-grant", 1, &whole), Err(Damage::Foreign));
+        let newer = sealed("vcuda-ledger", 2, b"{}");
+        assert_eq!(content("vcuda-ledger", 1, &newer), Err(Damage::Newer(2)));
         let cut = &whole[..whole.len() - 1];
-        assert_eq!(open("vcuda-ledger", 1, cut), Err(Damage::Size { found: 1, expected: 2 }));
+        assert_eq!(content("vcuda-ledger", 1, cut), Err(Damage::Size { found: 1, expected: 2 }));
         let mut flipped = whole.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        assert_eq!(open("vcuda-ledger", 1, &flipped), Err(Damage::Checksum));
-        assert_eq!(open("vcuda-ledger", 1, b""), Err(Damage::Foreign));
+        assert_eq!(content("vcuda-ledger", 1, &flipped), Err(Damage::Checksum));
+        assert_eq!(content("vcuda-ledger", 1, b""), Err(Damage::Foreign));
     }
 
     proptest! {
         #[test]
         fn no_change_of_a_byte_goes_unseen(json in "[ -~]{0,200}", at in 0usize..250, bit in 0u8..8) {
-            let whole = seal("kind", 1, json.as_bytes());
+            let whole = sealed("kind", 1, json.as_bytes());
             let mut changed = whole.clone();
             let at = at % changed.len();
             changed[at] ^= 1 << bit;
             // A change in the case of a checksum's letter changes nothing.
             let same_sum = changed.eq_ignore_ascii_case(&whole) && at < whole.len() - json.len();
-            prop_assert!(open("kind", 1, &changed).is_err() || same_sum);
+            prop_assert!(content("kind", 1, &changed).is_err() || same_sum);
         }
 
         #[test]
         fn nonsense_is_refused_and_nothing_worse(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(open("kind", 1, &bytes).is_err());
+            prop_assert!(content("kind", 1, &bytes).is_err());
         }
     }
 }

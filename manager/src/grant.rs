@@ -143,16 +143,21 @@ impl Grant {
 }
 
 /// UUIDs as text, for a person who reads the ledger.
-mod uuids {
+pub(crate) mod uuids {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
     use vcuda_region::GpuUuid;
 
-    pub(super) fn serialize<S: Serializer>(uuids: &[GpuUuid], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(uuids.iter().map(ToString::to_string))
+    pub(crate) fn serialize<'u, S: Serializer>(
+        uuids: impl IntoIterator<Item = &'u GpuUuid>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(uuids.into_iter().map(ToString::to_string))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<GpuUuid>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, C: FromIterator<GpuUuid>>(
+        deserializer: D,
+    ) -> Result<C, D::Error> {
         let texts = Vec::<String>::deserialize(deserializer)?;
         texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
     }

@@ -193,7 +193,7 @@ impl Ledger {
     }
 
     fn replace(&self, path: &Path, grant_table: &GrantTable) -> io::Result<()> {
-        let bytes = checked_file::seal(KIND, VERSION, &grant_table.to_json()?);
+        let bytes = checked_file::seal(KIND, VERSION, &grant_table.text())?;
         let new = self.directory.join(NEW);
         let written = self.disk.create(&new).and_then(|mut file| {
             self.disk.write(&mut file, &bytes)?;
@@ -211,7 +211,7 @@ impl Ledger {
 
 /// The table of grants in a ledger's bytes.
 fn table_of(bytes: &[u8]) -> Result<GrantTable, Damage> {
-    GrantTable::from_json(checked_file::open(KIND, VERSION, bytes)?).map_err(Damage::Content)
+    GrantTable::from_text(checked_file::open(KIND, VERSION, bytes)?).map_err(Damage::Content)
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {

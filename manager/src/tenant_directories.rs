@@ -218,15 +218,14 @@ impl TenantDirectories {
 }
 
 fn record_of(grant: &Grant) -> Result<Vec<u8>, TenantDirectoryError> {
-    Ok(checked_file::seal(KIND, VERSION, &serde_json::to_vec(grant)?))
+    Ok(checked_file::seal(KIND, VERSION, grant)?)
 }
 
 /// The grant of the directory `path`. If its record is damaged, `limits` give the amounts, but not the holder.
 pub(crate) fn read_record(name: &str, path: &Path) -> Result<Grant, String> {
     let read = || -> Result<Grant, String> {
         let bytes = directory::read_grant(path).map_err(|error| error.to_string())?;
-        let json = checked_file::open(KIND, VERSION, &bytes).map_err(|error| error.to_string())?;
-        let grant: Grant = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let grant: Grant = checked_file::open(KIND, VERSION, &bytes).map_err(|error| error.to_string())?;
         if grant.is_sound() && grant.id.as_str() == name {
             Ok(grant)
         } else {

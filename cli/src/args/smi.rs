@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::fields::{CsvFormat, GpuField, ProcessField, TenantField};
+use super::fields::{CsvFormat, Field, GPU, PROCESS, TENANT, one_of};
 use crate::inventory::GpuSelector;
 
 pub(super) const SMI_EXAMPLES: &str = "\
@@ -58,15 +58,16 @@ pub(crate) struct SmiArgs {
         long,
         value_name = "FIELDS",
         value_delimiter = ',',
+        value_parser = one_of(GPU),
         conflicts_with_all = ["query_compute_apps", "query_tenants"]
     )]
-    pub(crate) query_gpu: Vec<GpuField>,
+    pub(crate) query_gpu: Vec<&'static Field>,
     /// Print these figures of each process on each GPU as CSV
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',', conflicts_with = "query_tenants")]
-    pub(crate) query_compute_apps: Vec<ProcessField>,
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = one_of(PROCESS), conflicts_with = "query_tenants")]
+    pub(crate) query_compute_apps: Vec<&'static Field>,
     /// Print these figures of each tenant on each GPU as CSV
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
-    pub(crate) query_tenants: Vec<TenantField>,
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = one_of(TENANT))]
+    pub(crate) query_tenants: Vec<&'static Field>,
     /// Form of a query: csv, with noheader for no heading and nounits for no units
     #[arg(long, value_name = "csv[,noheader][,nounits]", default_value = "csv")]
     pub(crate) format: CsvFormat,

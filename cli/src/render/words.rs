@@ -55,6 +55,11 @@ pub(crate) fn moment(unix_ms: i64) -> String {
     )
 }
 
+/// Time of the machine with milliseconds, such as `2026/11/25 21:53:35.123`.
+pub(crate) fn timestamp() -> String {
+    jiff::Zoned::now().strftime("%Y/%m/%d %H:%M:%S%.3f").to_string()
+}
+
 /// Text of a figure, or [`UNKNOWN`].
 pub(crate) fn known<T>(figure: Option<T>, text: impl FnOnce(T) -> String) -> String {
     figure.map_or_else(|| UNKNOWN.to_owned(), text)

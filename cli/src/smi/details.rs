@@ -67,7 +67,7 @@ fn gpu_figures(log: &mut Log, gpu: &GpuView) {
 
 fn tenant_figures(log: &mut Log, tenant: &TenantView) {
     log.figure(2, "Name", &tenant.name);
-    log.figure(3, "State", super::query::state(tenant));
+    log.figure(3, "State", tenant.activity());
     if let Some(holder) = &tenant.holder {
         log.figure(3, "Holder", holder);
     }

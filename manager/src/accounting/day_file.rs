@@ -73,7 +73,7 @@ impl Folder {
     }
 
     fn replace(&self, path: &Path, record: &Record) -> io::Result<()> {
-        let bytes = checked_file::seal(KIND, VERSION, &serde_json::to_vec(record)?);
+        let bytes = checked_file::seal(KIND, VERSION, record)?;
         checked_file::replace(&self.0, NEW, path, &bytes)
     }
 
@@ -107,8 +107,7 @@ fn read(path: &Path, day: u64) -> Result<Record, String> {
     let mut bytes = Vec::new();
     let opened = File::open(path).and_then(|file| file.take(SIZE_MAX).read_to_end(&mut bytes));
     opened.map_err(|error| error.to_string())?;
-    let json = checked_file::open(KIND, VERSION, &bytes).map_err(|damage| damage.to_string())?;
-    let record: Record = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let record: Record = checked_file::open(KIND, VERSION, &bytes).map_err(|damage| damage.to_string())?;
     match record.hours.keys().find(|hour| day_of(**hour) != day) {
         Some(hour) => Err(format!("hour {hour} is not of this day")),
         None => Ok(record),

@@ -22,22 +22,16 @@ const VERSION: u32 = 1;
 /// Maximum size of the file that is read (bytes), enough for some thousand GPUs.
 const SIZE_MAX: u64 = 1 << 20;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     /// Boot id of the machine when it was written; empty if unknown.
     boot: String,
     /// Driver version when it was written.
     driver_version: String,
     /// GPUs that are in trouble.
+    #[serde(with = "troubles")]
     pub(crate) troubles: BTreeMap<GpuUuid, Kept>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Text {
-    boot: String,
-    driver_version: String,
-    troubles: BTreeMap<String, Kept>,
 }
 
 impl Record {
@@ -50,27 +44,24 @@ impl Record {
     pub(crate) fn is_current(&self, driver_version: &str) -> bool {
         self.boot == boot() && self.driver_version == driver_version
     }
+}
 
-    fn from_json(json: &[u8]) -> Result<Self, String> {
-        let text: Text = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        let trouble = |(uuid, kept): (String, Kept)| {
-            let uuid = uuid.parse().map_err(|_| format!("{uuid}: no UUID of a GPU"))?;
-            Ok((uuid, kept))
-        };
-        Ok(Self {
-            boot: text.boot,
-            driver_version: text.driver_version,
-            troubles: text.troubles.into_iter().map(trouble).collect::<Result<_, String>>()?,
-        })
+/// UUIDs as text.
+mod troubles {
+    use serde::de::Error as _;
+    use serde::{Deserializer, Serializer};
+
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<GpuUuid, Kept>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(map.iter().map(|(uuid, kept)| (uuid.to_string(), kept)))
     }
 
-    fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        let troubles = self.troubles.iter();
-        serde_json::to_vec(&Text {
-            boot: self.boot.clone(),
-            driver_version: self.driver_version.clone(),
-            troubles: troubles.map(|(uuid, kept)| (uuid.to_string(), kept.clone())).collect(),
-        })
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<GpuUuid, Kept>, D::Error> {
+        let texts = BTreeMap::<String, Kept>::deserialize(from)?.into_iter();
+        texts.map(|(uuid, kept)| Ok((uuid.parse().map_err(D::Error::custom)?, kept))).collect()
     }
 }
 
@@ -126,8 +117,7 @@ fn read(directory: &Path) -> Result<Record, String> {
         Err(error) => return Err(format!("{}: {error}", path.display())),
         Ok(_) => {}
     }
-    let found = checked_file::open(KIND, VERSION, &bytes).map_err(|damage| damage.to_string());
-    found.and_then(Record::from_json).map_err(|why| {
+    checked_file::open(KIND, VERSION, &bytes).map_err(|why| {
         let aside = directory.join(format!("{NAME}.damaged-{}", unix_ms()));
         // If the file cannot be renamed, the next write replaces it.
         let _ = fs::rename(&path, &aside);
@@ -136,7 +126,7 @@ fn read(directory: &Path) -> Result<Record, String> {
 }
 
 fn write(directory: &Path, record: &Record) -> io::Result<()> {
-    let bytes = checked_file::seal(KIND, VERSION, &record.to_json()?);
+    let bytes = checked_file::seal(KIND, VERSION, record)?;
     checked_file::replace(directory, NEW, &directory.join(NAME), &bytes)
 }
 

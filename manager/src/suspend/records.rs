@@ -122,9 +122,8 @@ impl Records {
     pub(crate) fn write(&self) -> Result<(), RecordError> {
         let path = self.directory.join(FILE);
         let all: Vec<&Record> = self.known.values().collect();
-        serde_json::to_vec(&all)
+        checked_file::seal(KIND, VERSION, &all)
             .map_err(io::Error::other)
-            .map(|json| checked_file::seal(KIND, VERSION, &json))
             .and_then(|bytes| checked_file::replace_until_reboot(&self.directory, NEW, &path, &bytes))
             .map_err(|error| RecordError::Io(path, error))
     }
@@ -133,15 +132,11 @@ impl Records {
 /// The records of a file; none if there is no file.
 fn read(path: &Path) -> Result<Vec<Record>, RecordError> {
     match fs::read(path) {
-        Ok(bytes) => parsed(&bytes).map_err(|damage| RecordError::Damaged(path.to_owned(), damage)),
+        Ok(bytes) => checked_file::open(KIND, VERSION, &bytes)
+            .map_err(|damage| RecordError::Damaged(path.to_owned(), damage)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(RecordError::Io(path.to_owned(), error)),
     }
-}
-
-fn parsed(bytes: &[u8]) -> Result<Vec<Record>, Damage> {
-    let json = checked_file::open(KIND, VERSION, bytes)?;
-    serde_json::from_slice(json).map_err(|error| Damage::Content(error.to_string()))
 }
 
 #[cfg(test)]

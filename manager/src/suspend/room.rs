@@ -8,9 +8,9 @@
 mod demands;
 mod evictions;
 mod figures;
-#[cfg(test)]
-mod storm;
 mod tenants;
+#[cfg(test)]
+mod tests;
 mod trust;
 mod victim;
 
