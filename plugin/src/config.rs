@@ -12,7 +12,7 @@ use vcuda_daemon::logging::Log;
 use crate::cdi::Inject;
 use crate::dra::device::Effect;
 use crate::pods::ExtendedResources;
-use crate::register::{Directories, RegistrationMethod};
+use crate::register::Directories;
 use crate::release::ReleaseTimes;
 
 mod file;
@@ -45,8 +45,6 @@ pub struct Config {
     pub names: ExtendedResources,
     /// Size of a memory chunk (bytes).
     pub chunk_bytes: u64,
-    /// Method of registration with kubelet.
-    pub registration: RegistrationMethod,
     /// Whether a container that has its GPUs alone gets the shim too.
     pub shim_for_whole_gpus: bool,
     /// Whether a container starts only if the shim is loaded in it.
@@ -119,7 +117,6 @@ impl Config {
                 resources.suspendable_memory.map(|name| name.0),
             ),
             chunk_bytes: flags.chunk.unwrap_or(resources.chunk).0,
-            registration: file.registration,
             shim_for_whole_gpus: file.whole_cards.shim,
             strict: file.strict,
             unhealthy_effect: file.dra.unhealthy_effect,
@@ -211,7 +208,6 @@ mod tests {
                 "[resources]\nsuspendable_memory = \"vcuda.io/memory\"",
                 "vcuda.io/memory, vcuda.io/cores, vcuda.io/memory: give each",
             ),
-            ("registration = \"guess\"", "p.toml:1: "),
             ("[dra]\nunhealthy_effect = \"Evict\"", "p.toml:2: unknown variant `Evict`"),
             ("[release]\ngrace = \"1ms\"", "p.toml:2: '1ms': outside"),
             ("[metrics]\nlisten = \"here\"", "p.toml:2: 'here': neither"),

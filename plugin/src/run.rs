@@ -309,7 +309,7 @@ fn register_all(
     let mut register = |kind, readers: Readers| {
         let name = config.names.name(kind).to_owned();
         let resource = Resource { kind, name: name.clone(), shared: Arc::clone(shared), readers };
-        let registrar = Registrar::new(directories.clone(), config.registration, resource, changes.clone());
+        let registrar = Registrar::new(directories.clone(), resource, changes.clone());
         let connected = registrar.is_connected();
         tasks.spawn(registrar.run());
         (name, connected)

@@ -4,8 +4,7 @@
 //!
 //! It imitates observations on Kubernetes 1.36 with containerd 2.1:
 //!
-//! - After its restart kubelet dials sockets in `plugins_registry` again. The first version that does so for device plugins
-//!   is not known; after 5 s without a call the plugin registers the classic way.
+//! - After its restart kubelet dials sockets in `plugins_registry` again.
 //! - Allocate is called once for each resource, in any order; an empty answer is accepted for memory and cores. If it
 //!   fails, the pod ends with `UnexpectedAdmissionError`.
 //! - PreStartContainer is called at each start, except after kubelet's restart until the plugin is back. PodResources lists
@@ -15,7 +14,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `clients` | plugins: registration both ways, dialling back, lists, loss |
+//! | `clients` | plugins: registration, dialling back, lists, loss |
 //! | `manager` | devices: free and allocated ones, answers; the checkpoint |
 //! | `pods` | pods: admission, starts, removal |
 //! | `told` | PodResources |
@@ -55,36 +54,15 @@ pub const RESOURCES: [&str; 3] = ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/c
 const SOON: Duration = Duration::from_secs(30);
 
 /// Value of `:authority` at the sockets that kubelet watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Authority {
     /// `localhost`, as at all other sockets.
     Localhost,
     /// The socket's path.
     Path,
-    /// The socket's path with its slashes as `%2F`.
+    /// The socket's path with its slashes as `%2F`, as grpc-go does for a path without an authority.
+    #[default]
     Escaped,
-}
-
-/// Behaviour that differs between releases of kubelet.
-#[derive(Debug, Clone, Copy)]
-pub struct Release {
-    /// Whether it registers device plugins through the watched directory.
-    pub watches: bool,
-    /// Value of `:authority` there.
-    pub authority: Authority,
-    /// Whether its start removes all files but its checkpoint, not only sockets.
-    pub wipes_all: bool,
-}
-
-impl Default for Release {
-    fn default() -> Self {
-        Self {
-            watches: true,
-            // As grpc-go does for a path without an authority.
-            authority: Authority::Escaped,
-            wipes_all: false,
-        }
-    }
 }
 
 /// The kubelet of a node.
@@ -101,7 +79,7 @@ pub struct Kubelet {
 struct Node {
     directory: PathBuf,
     cdi: PathBuf,
-    release: Release,
+    authority: Authority,
     devices: Mutex<Devices>,
     /// Pods of this node by the API server, by UID.
     pods: Mutex<BTreeMap<String, Pod>>,
@@ -135,7 +113,7 @@ impl Node {
 
 impl Kubelet {
     /// Starts a kubelet with its files in `directory`, and a runtime that reads specifications in `cdi`.
-    pub fn start(directory: &Path, cdi: &Path, release: Release) -> Self {
+    pub fn start(directory: &Path, cdi: &Path, authority: Authority) -> Self {
         let seed = fastrand::u64(..);
         for name in ["device-plugins", "plugins_registry", "plugins", "pod-resources"] {
             fs::create_dir_all(directory.join(name)).unwrap();
@@ -145,7 +123,7 @@ impl Kubelet {
             node: Arc::new(Node {
                 directory: directory.to_owned(),
                 cdi: cdi.to_owned(),
-                release,
+                authority,
                 devices: Mutex::default(),
                 pods: Mutex::default(),
                 random: Mutex::new(fastrand::Rng::with_seed(seed)),
@@ -179,9 +157,7 @@ impl Kubelet {
         let directory = self.node.device_plugins();
         for entry in fs::read_dir(&directory).unwrap() {
             let entry = entry.unwrap();
-            let is_socket = entry.file_type().unwrap().is_socket();
-            let is_checkpoint = entry.file_name() == CHECKPOINT;
-            if is_socket || self.node.release.wipes_all && !is_checkpoint {
+            if entry.file_type().unwrap().is_socket() {
                 fs::remove_file(entry.path()).unwrap();
             }
         }
@@ -191,11 +167,9 @@ impl Kubelet {
         let pod_resources = self.node.directory.join("pod-resources").join(KUBELET_SOCKET);
         let _ = fs::remove_file(&pod_resources);
         let listening = runtime.enter();
-        clients::serve_registration(&self.node, &directory.join(KUBELET_SOCKET));
+        clients::listen(&directory.join(KUBELET_SOCKET));
         told::serve(&self.node, &pod_resources);
-        if self.node.release.watches {
-            runtime.spawn(clients::watch(Arc::clone(&self.node)));
-        }
+        runtime.spawn(clients::watch(Arc::clone(&self.node)));
         drop(listening);
         self.running = Some(runtime);
     }
@@ -240,11 +214,6 @@ impl Kubelet {
     /// Number of calls of PodResources.
     pub fn asked(&self) -> usize {
         self.node.asked.load(Ordering::Relaxed)
-    }
-
-    /// Kinds of registration by which a plugin is connected now.
-    pub fn ways(&self, resource: &str) -> Vec<&'static str> {
-        self.node.devices.lock().ways(resource)
     }
 
     /// Whether pods may request the resource: it disappears five minutes after its plugin. `later` is added to the present

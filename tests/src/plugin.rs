@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use vcuda_region::limits::Limits;
 
-use crate::kubelet::{Kubelet, Pod, Release, Started};
+use crate::kubelet::{Authority, Kubelet, Pod, Started};
 use crate::{Fixture, Manager, Running, release_dir};
 
 /// A running device plugin, killed on drop.
@@ -53,7 +53,7 @@ impl Fixture {
     /// As [`Fixture::node`], with this configuration of the plugin.
     pub fn node_with(&self, configuration: &str) -> Node<'_> {
         let manager = self.manager_with_shim();
-        let kubelet = self.kubelet(Release::default());
+        let kubelet = self.kubelet();
         let plugin = self.plugin_named("plugin", configuration);
         kubelet.wait_for_devices();
         Node { plugin, kubelet, manager }
@@ -66,8 +66,13 @@ impl Fixture {
     }
 
     /// Starts a kubelet on this fixture's directories.
-    pub fn kubelet(&self, release: Release) -> Kubelet {
-        Kubelet::start(&self.kubelet_directory(), &self.cdi(), release)
+    pub fn kubelet(&self) -> Kubelet {
+        self.kubelet_calling(Authority::default())
+    }
+
+    /// Starts a kubelet with this `:authority`.
+    pub fn kubelet_calling(&self, authority: Authority) -> Kubelet {
+        Kubelet::start(&self.kubelet_directory(), &self.cdi(), authority)
     }
 
     /// Folder in place of `/var/lib/kubelet`.
@@ -83,11 +88,6 @@ impl Fixture {
     /// Starts a device plugin.
     pub fn plugin(&self) -> Plugin<'_> {
         self.plugin_named("plugin", CONFIGURATION)
-    }
-
-    /// Starts a plugin that registers in this way.
-    pub fn plugin_registering(&self, way: &str) -> Plugin<'_> {
-        self.plugin_named("plugin", &format!("registration = \"{way}\"\n{CONFIGURATION}"))
     }
 
     /// Starts a plugin with this configuration and this name of its log. Containers get the simulated driver.

@@ -11,16 +11,14 @@ use super::Api;
 use super::value::{Chunk, ResourceName};
 use crate::cdi::Inject;
 use crate::dra::device::Effect;
-use crate::register::RegistrationMethod;
 
 /// All keys: a test checks that the documented file has them.
 #[cfg(test)]
-pub(super) const KEYS: [&str; 34] = [
+pub(super) const KEYS: [&str; 33] = [
     "manager",
     "kubelet",
     "cdi",
     "devices",
-    "registration",
     "strict",
     "[resources]",
     "gpu",
@@ -59,7 +57,6 @@ pub(super) struct File {
     pub(super) kubelet: PathBuf,
     pub(super) cdi: PathBuf,
     pub(super) devices: PathBuf,
-    pub(super) registration: RegistrationMethod,
     pub(super) strict: bool,
     pub(super) resources: ResourcesTable,
     pub(super) driver: DriverTable,
@@ -78,7 +75,6 @@ impl Default for File {
             kubelet: "/var/lib/kubelet".into(),
             cdi: "/var/run/cdi".into(),
             devices: "/dev".into(),
-            registration: RegistrationMethod::Auto,
             strict: false,
             resources: ResourcesTable::default(),
             driver: DriverTable::default(),

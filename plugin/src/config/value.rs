@@ -6,8 +6,6 @@ use serde::{Deserialize, Deserializer};
 use vcuda_daemon::value::parsed;
 use vcuda_quota::pods::{parse_chunk, parse_resource_name};
 
-use crate::register::RegistrationMethod;
-
 /// Size of a memory chunk (bytes).
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk(pub(super) u64);
@@ -33,16 +31,5 @@ pub(super) struct ResourceName(pub(super) String);
 impl<'de> Deserialize<'de> for ResourceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| parse_resource_name(text).map(|name| Self(name.to_owned())))
-    }
-}
-
-impl<'de> Deserialize<'de> for RegistrationMethod {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parsed(deserializer, |text| match text {
-            "auto" => Ok(Self::Auto),
-            "watched" => Ok(Self::Watched),
-            "classic" => Ok(Self::Classic),
-            _ => Err("write auto, watched or classic".to_owned()),
-        })
     }
 }

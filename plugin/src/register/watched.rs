@@ -10,6 +10,7 @@ use vcuda_kubelet_api::pluginregistration::registration_server::{Registration, R
 use vcuda_kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
+use vcuda_kubelet_api::v1beta1::device_plugin_server::DevicePluginServer;
 use vcuda_kubelet_api::{DEVICE_PLUGIN, VERSION};
 
 use super::Registrar;
@@ -18,8 +19,6 @@ use crate::serve::{Listening, listen};
 /// State of the registration, by kubelet's calls at the watched socket.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrationState {
-    /// Whether kubelet has called GetInfo.
-    pub was_queried: bool,
     /// Whether kubelet has registered the plugin.
     pub accepted: bool,
     /// Kubelet's reason for a refusal.
@@ -43,7 +42,6 @@ impl RegistrationService {
 #[tonic::async_trait]
 impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        self.state.send_modify(|state| state.was_queried = true);
         debug!(resource = self.info.name, "kubelet asks");
         Ok(Response::new(self.info.clone()))
     }
@@ -73,7 +71,7 @@ impl Registrar {
         let kind = self.resource.kind;
         let path = self.directories.service_socket(kind);
         std::fs::create_dir_all(self.directories.own())?;
-        let service = self.serve(&path)?;
+        let service = listen(&path, Routes::new(DevicePluginServer::new(self.resource.clone())))?;
         let info = PluginInfo {
             r#type: DEVICE_PLUGIN.to_owned(),
             name: self.resource.name.clone(),

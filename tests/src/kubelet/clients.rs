@@ -1,4 +1,4 @@
-//! Plugins connected to kubelet: registered in either way, dialled, with their lists read until the stream ends.
+//! Plugins connected to kubelet: found in the watched directory, dialled, with their lists read until the stream ends.
 //!
 //! pkg/kubelet/cm/devicemanager/plugin/v1beta1 (server, handler, client) and pkg/kubelet/pluginmanager.
 
@@ -11,15 +11,12 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Channel, Server};
-use tonic::{Request, Response, Status};
+use tonic::transport::Channel;
 use vcuda_kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 use vcuda_kubelet_api::v1beta1::device_plugin_client::DevicePluginClient;
-use vcuda_kubelet_api::v1beta1::registration_server::{Registration, RegistrationServer};
-use vcuda_kubelet_api::v1beta1::{DevicePluginOptions, Empty, RegisterRequest};
+use vcuda_kubelet_api::v1beta1::{DevicePluginOptions, Empty};
 use vcuda_kubelet_api::{DEVICE_PLUGIN, DRA_PLUGIN, MESSAGE_MAX, VERSION, connect};
 
 use super::{Authority, Node, raw};
@@ -37,7 +34,6 @@ const TRIES_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) number: u64,
-    pub(super) way: &'static str,
     pub(super) channel: Channel,
     pub(super) options: DevicePluginOptions,
     /// Task that reads its list.
@@ -52,51 +48,21 @@ impl Client {
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
-struct Registrations(Arc<Node>);
-
-#[tonic::async_trait]
-impl Registration for Registrations {
-    async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
-        let request = request.into_inner();
-        let refused = |why: String| Status::unknown(format!("failed to register device plugin: {why}"));
-        if request.version != VERSION {
-            return Err(refused(format!("version {:?} is not supported", request.version)));
-        }
-        if request.endpoint.contains('/') {
-            return Err(refused(format!("endpoint {:?} is no name", request.endpoint)));
-        }
-        let socket = self.0.device_plugins().join(&request.endpoint);
-        connect_plugin(&self.0, "classic", &request.resource_name, &socket).await.map_err(refused)?;
-        Ok(Response::new(Empty {}))
-    }
-}
-
-/// Serves `v1beta1.Registration`.
-pub(super) fn serve_registration(node: &Arc<Node>, socket: &Path) {
+/// Listens as kubelet does for plugins that register by a call, which vcuda's does not.
+pub(super) fn listen(socket: &Path) {
     let listener = UnixListener::bind(socket).unwrap();
-    let service = RegistrationServer::new(Registrations(Arc::clone(node)));
-    let incoming = UnixListenerStream::new(listener);
-    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
 }
 
 /// Dials a plugin, reads its options, and then its list.
-async fn connect_plugin(
-    node: &Arc<Node>,
-    way: &'static str,
-    resource: &str,
-    socket: &Path,
-) -> Result<(), String> {
+async fn connect_plugin(node: &Arc<Node>, resource: &str, socket: &Path) -> Result<(), String> {
     if !resource.contains('/') || resource.contains("kubernetes.io/") {
         return Err(format!("the name {resource:?} is no extended resource's"));
-    }
-    if node.devices.lock().clients.get(resource).is_some_and(|held| held.way != way) {
-        node.wrong(format!("{resource} is registered by {way} and the other way too"));
     }
     let channel = connect(socket, DIALS_WITHIN).await;
     let channel = channel.map_err(|error| format!("failed to dial {}: {error}", socket.display()))?;
     let mut client = Client {
         number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-        way,
         channel,
         options: DevicePluginOptions::default(),
         reading: None,
@@ -202,7 +168,7 @@ pub(super) async fn watch(node: Arc<Node>) {
 /// Asks for the plugin's identity, connects it, and informs it. Returns the resource.
 async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
     let path = socket.display().to_string();
-    let authority = match node.release.authority {
+    let authority = match node.authority {
         Authority::Localhost => "localhost".to_owned(),
         Authority::Path => path,
         Authority::Escaped => path.replace('/', "%2F"),
@@ -219,7 +185,7 @@ async fn register(node: &Arc<Node>, socket: &Path) -> Result<String, String> {
     } else if !info.supported_versions.iter().any(|version| version == VERSION) {
         Err(format!("versions {:?} are not supported", info.supported_versions))
     } else {
-        connect_plugin(node, "watched", &info.name, Path::new(&info.endpoint)).await
+        connect_plugin(node, &info.name, Path::new(&info.endpoint)).await
     };
     let status = RegistrationStatus {
         plugin_registered: taken.is_ok(),

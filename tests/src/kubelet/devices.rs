@@ -132,10 +132,6 @@ impl Devices {
         })
     }
 
-    pub(super) fn ways(&self, resource: &str) -> Vec<&'static str> {
-        self.clients.get(resource).map(|client| client.way).into_iter().collect()
-    }
-
     pub(super) fn knows(&self, resource: &str, later: Duration) -> bool {
         self.endpoints.get(resource).is_some_and(|endpoint| {
             let stopped = endpoint.stopped;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 use vcuda_tests::dra::claims::{NODE, published, put_claim, put_pod, result};
-use vcuda_tests::kubelet::{PodSpec, Release};
+use vcuda_tests::kubelet::PodSpec;
 use vcuda_tests::resource_api::ResourceApi;
 use vcuda_tests::{Fixture, skip, succeeded, workspace};
 
@@ -84,7 +84,7 @@ fn devices_of_a_grant_and_of_a_strict_pod_are_as_cdi_has_them() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager_for_containers("cdi");
     succeeded(&fixture.vcuda(["grant", "create", "web", "--memory", "4GiB"]).output().unwrap());
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     // With a hook, which runs before the container's program.
     let _plugin = fixture.plugin_named("plugin", "strict = true\n");
     kubelet.wait_for_devices();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::kubelet::{Mood, PodSpec, RESOURCES, Release, Role};
+use vcuda_tests::kubelet::{Mood, PodSpec, RESOURCES, Role};
 use vcuda_tests::{Fixture, GIB, eventually};
 
 /// Time limit for an immediate effect on a busy machine.
@@ -64,7 +64,7 @@ fn the_amounts_of_several_gpus_are_totals() {
 fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     let long = "[release]\ninterval = \"100ms\"\ngrace = \"60s\"\n";
     let patient = fixture.plugin_named("patient", long);
     kubelet.wait_for_devices();
@@ -103,7 +103,7 @@ fn a_grant_ends_only_when_kubelet_says_so_for_long_and_in_both_of_its_lists() {
 fn a_grant_ends_when_its_time_is_over_and_not_a_look_later() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     let _plugin = fixture.plugin_named("seldom", "[release]\ninterval = \"8s\"\ngrace = \"1s\"\n");
     kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();

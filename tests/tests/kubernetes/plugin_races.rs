@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Release, Role, Started};
+use vcuda_tests::kubelet::{Kubelet, Pod, PodSpec, Role, Started};
 use vcuda_tests::{Fixture, MIB, Node, eventually};
 
 /// Time limit for an immediate effect on a busy machine.
@@ -248,7 +248,7 @@ fn devices_that_are_given_twice_take_no_limits_away() {
 fn a_restart_without_the_plugin_is_the_old_grant_and_a_new_pod_gets_no_others() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let mut kubelet = fixture.kubelet(Release::default());
+    let mut kubelet = fixture.kubelet();
     let mut plugin = fixture.plugin();
     kubelet.wait_for_devices();
     // All shares of the node, so that the next pod must get the same ones.

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use vcuda_machine::{Faults, Machine};
-use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, RESOURCES, Release, Role};
+use vcuda_tests::kubelet::{Kubelet, Mood, PodSpec, RESOURCES, Role};
 use vcuda_tests::{Fixture, GIB, Tmpfs, eventually};
 
 /// Time limit for an immediate effect on a busy machine.
@@ -114,7 +114,7 @@ fn if_two_pods_may_be_starting_neither_does() {
 fn no_gpu_fits_until_one_does() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     // So rarely that no regular look can help.
     let seldom = "[release]\ninterval = \"60s\"\ngrace = \"60s\"\n";
     let _plugin = fixture.plugin_named("seldom", seldom);
@@ -189,7 +189,7 @@ fn a_gpu_that_falls_ill_or_away_takes_its_devices_with_it() {
 fn without_a_shim_in_the_manager_nothing_starts_unlimited() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with(&["--shim-library", "/nothing"]);
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     let _plugin = fixture.plugin();
     kubelet.wait_for_devices();
     let why = refused(&kubelet, PodSpec::share("a", 16, 30));

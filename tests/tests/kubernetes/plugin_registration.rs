@@ -5,19 +5,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, SystemTime};
 
 use vcuda_machine::{Faults, Machine};
-use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, RESOURCES, Release, Started};
+use vcuda_tests::kubelet::{Authority, Kubelet, PodSpec, RESOURCES, Started};
 use vcuda_tests::{Fixture, GIB, Plugin, eventually, text};
 
 /// Time limit for an immediate effect on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 /// Time within which docs/kubernetes.md promises registration.
 const PROMISED: Duration = Duration::from_secs(3);
-
-fn registered(kubelet: &Kubelet, way: &str) {
-    eventually(&format!("all three are registered, {way}"), SOON, || {
-        RESOURCES.iter().all(|name| kubelet.allocatable(name) > 0 && kubelet.ways(name) == [way])
-    });
-}
 
 fn gone(kubelet: &Kubelet) {
     eventually("kubelet has seen the end of the lists", SOON, || {
@@ -35,82 +29,67 @@ fn kubelet_finds_it_by_itself_whatever_it_calls_itself() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
     for authority in [Authority::Localhost, Authority::Path, Authority::Escaped] {
-        let kubelet = fixture.kubelet(Release { authority, ..Release::default() });
+        let kubelet = fixture.kubelet_calling(authority);
         let _plugin = fixture.plugin();
-        registered(&kubelet, "watched");
+        kubelet.wait_for_devices();
     }
-}
-
-#[test]
-fn one_that_does_not_watch_is_asked_to_register_it() {
-    let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release { watches: false, ..Release::default() });
-    let _plugin = fixture.plugin();
-    registered(&kubelet, "classic");
 }
 
 #[test]
 fn a_kubelet_that_restarts_has_it_back_and_pods_run_on() {
-    for watches in [true, false] {
-        let fixture = Fixture::with_gpus(1, "24GiB");
-        let _manager = fixture.manager_with_shim();
-        let mut kubelet = fixture.kubelet(Release { watches, wipes_all: !watches, ..Release::default() });
-        let way = if watches { "watched" } else { "classic" };
-        let _plugin = fixture.plugin_registering(way);
-        registered(&kubelet, way);
-        let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
-        let started = kubelet.started(&pod);
-        let before = (started.limits(), inode(&started));
-        for round in 0..3 {
-            kubelet.stop();
-            // With and without a time of absence.
-            std::thread::sleep(Duration::from_millis(300 * round));
-            kubelet.start_again();
-            registered(&kubelet, way);
-        }
-        assert_eq!((started.limits(), inode(&started)), before);
-        assert_eq!(kubelet.started(&pod).directory(), started.directory());
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet();
+    let _plugin = fixture.plugin();
+    kubelet.wait_for_devices();
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let started = kubelet.started(&pod);
+    let before = (started.limits(), inode(&started));
+    for round in 0..3 {
+        kubelet.stop();
+        // With and without a time of absence.
+        std::thread::sleep(Duration::from_millis(300 * round));
+        kubelet.start_again();
+        kubelet.wait_for_devices();
     }
+    assert_eq!((started.limits(), inode(&started)), before);
+    assert_eq!(kubelet.started(&pod).directory(), started.directory());
 }
 
 #[test]
 fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
-    for watches in [true, false] {
-        let fixture = Fixture::with_gpus(1, "24GiB");
-        let _manager = fixture.manager_with_shim();
-        let kubelet = fixture.kubelet(Release { watches, ..Release::default() });
-        let way = if watches { "watched" } else { "classic" };
-        let mut plugin = fixture.plugin_registering(way);
-        registered(&kubelet, way);
-        let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
-        let started = kubelet.started(&pod);
-        plugin.kill();
-        gone(&kubelet);
-        assert!(kubelet.counts(RESOURCES[1]).1 > 0, "capacity is kept");
-        let why = kubelet.start_container(&pod, "c").unwrap_err();
-        assert!(why.contains("has been stopped"), "{why}");
-        assert!(kubelet.knows(RESOURCES[0], Duration::from_secs(200)));
-        assert!(!kubelet.knows(RESOURCES[0], Duration::from_secs(301)));
-        plugin.start();
-        registered(&kubelet, way);
-        assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
-        assert_eq!(kubelet.started(&pod).directory(), started.directory());
-    }
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let kubelet = fixture.kubelet();
+    let mut plugin = fixture.plugin();
+    kubelet.wait_for_devices();
+    let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let started = kubelet.started(&pod);
+    plugin.kill();
+    gone(&kubelet);
+    assert!(kubelet.counts(RESOURCES[1]).1 > 0, "capacity is kept");
+    let why = kubelet.start_container(&pod, "c").unwrap_err();
+    assert!(why.contains("has been stopped"), "{why}");
+    assert!(kubelet.knows(RESOURCES[0], Duration::from_secs(200)));
+    assert!(!kubelet.knows(RESOURCES[0], Duration::from_secs(301)));
+    plugin.start();
+    kubelet.wait_for_devices();
+    assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
+    assert_eq!(kubelet.started(&pod).directory(), started.directory());
 }
 
 #[test]
 fn of_two_plugins_on_one_node_the_second_waits() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     let mut first = fixture.plugin();
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     let mut second = fixture.plugin_named("second", "");
     eventually("the second says that it waits", SOON, || {
         second.log().contains("another device plugin or driver is at work")
     });
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     // A rollout with `maxSurge` ends the old pod when the new one is ready.
     eventually("the second is ready to take over", SOON, || {
         get(&second.address(), "/readyz").contains("200 OK")
@@ -122,7 +101,7 @@ fn of_two_plugins_on_one_node_the_second_waits() {
     first.running().signal(libc::SIGTERM);
     assert_eq!(first.running().finish().code(), Some(0), "{}", first.log());
     eventually("the second has taken over", SOON, || second.log().contains("kubelet reads the list"));
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("a", 1, 1)).unwrap();
     kubelet.started(&pod);
     second.kill();
@@ -153,9 +132,9 @@ fn one_that_waits_is_ready_when_it_knows_the_gpus() {
 fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     let mut plugin = fixture.plugin();
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     let pod = kubelet.admit(PodSpec::share("web-1", 16, 30)).unwrap();
     let before = kubelet.started(&pod).directory();
     plugin.kill();
@@ -178,18 +157,13 @@ fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
 fn deleted_sockets_are_made_again() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    for (watches, directory, socket) in
-        [(true, "plugins_registry", "vcuda.io-gpu-reg.sock"), (false, "device-plugins", "vcuda.io-gpu.sock")]
-    {
-        let kubelet = fixture.kubelet(Release { watches, ..Release::default() });
-        let way = if watches { "watched" } else { "classic" };
-        let _plugin = fixture.plugin_registering(way);
-        registered(&kubelet, way);
-        let path = fixture.kubelet_directory().join(directory).join(socket);
-        fs::remove_file(&path).unwrap();
-        eventually("the socket is there again", SOON, || path.exists());
-        registered(&kubelet, way);
-    }
+    let kubelet = fixture.kubelet();
+    let _plugin = fixture.plugin();
+    kubelet.wait_for_devices();
+    let path = fixture.kubelet_directory().join("plugins_registry/vcuda.io-gpu-reg.sock");
+    fs::remove_file(&path).unwrap();
+    eventually("the socket is there again", SOON, || path.exists());
+    kubelet.wait_for_devices();
 }
 
 /// Number of the plugin's registrations over its resources.
@@ -208,52 +182,47 @@ fn registrations(plugin: &Plugin<'_>) -> u64 {
 fn all_three_are_registered_again_within_seconds() {
     let is_long = std::env::var_os("VCUDA_SOAK").is_some();
     let rounds = if is_long { 20 } else { 1 };
-    for (watches, directory, end) in
-        [(true, "plugins_registry", "-reg.sock"), (false, "device-plugins", ".sock")]
-    {
-        let fixture = Fixture::with_gpus(1, "24GiB");
-        let _manager = fixture.manager_with_shim();
-        let mut kubelet = fixture.kubelet(Release { watches, wipes_all: !watches, ..Release::default() });
-        let way = if watches { "watched" } else { "classic" };
-        let mut plugin = fixture.plugin_registering(way);
-        registered(&kubelet, way);
-        for what in ["kubelet restarts", "sockets are deleted", "the plugin restarts"] {
-            let mut times: Vec<Duration> = Vec::new();
-            for round in 0..rounds {
-                let mut before = registrations(&plugin);
-                let since;
-                match what {
-                    "kubelet restarts" => {
-                        kubelet.stop();
-                        std::thread::sleep(Duration::from_millis(100 * round));
-                        since = SystemTime::now();
-                        kubelet.start_again();
-                    }
-                    "sockets are deleted" => {
-                        since = SystemTime::now();
-                        for name in ["gpu", "memory", "cores"] {
-                            let socket = format!("{directory}/vcuda.io-{name}{end}");
-                            fs::remove_file(fixture.kubelet_directory().join(socket)).unwrap();
-                        }
-                    }
-                    _ => {
-                        plugin.kill();
-                        gone(&kubelet);
-                        before = 0;
-                        since = SystemTime::now();
-                        plugin.start();
-                        registered(&kubelet, way);
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet();
+    let mut plugin = fixture.plugin();
+    kubelet.wait_for_devices();
+    for what in ["kubelet restarts", "sockets are deleted", "the plugin restarts"] {
+        let mut times: Vec<Duration> = Vec::new();
+        for round in 0..rounds {
+            let mut before = registrations(&plugin);
+            let since;
+            match what {
+                "kubelet restarts" => {
+                    kubelet.stop();
+                    std::thread::sleep(Duration::from_millis(100 * round));
+                    since = SystemTime::now();
+                    kubelet.start_again();
+                }
+                "sockets are deleted" => {
+                    since = SystemTime::now();
+                    for name in ["gpu", "memory", "cores"] {
+                        let socket = format!("plugins_registry/vcuda.io-{name}-reg.sock");
+                        fs::remove_file(fixture.kubelet_directory().join(socket)).unwrap();
                     }
                 }
-                eventually("the plugin is registered anew", SOON, || registrations(&plugin) >= before + 3);
-                registered(&kubelet, way);
-                times.push(since.elapsed().unwrap());
+                _ => {
+                    plugin.kill();
+                    gone(&kubelet);
+                    before = 0;
+                    since = SystemTime::now();
+                    plugin.start();
+                    kubelet.wait_for_devices();
+                }
             }
-            times.sort();
-            let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
-            println!("{way}, {what}: median {median:.2?}, longest {longest:.2?} of {rounds}");
-            assert!(!is_long || longest < PROMISED, "{way}, {what}: {longest:?}");
+            eventually("the plugin is registered anew", SOON, || registrations(&plugin) >= before + 3);
+            kubelet.wait_for_devices();
+            times.push(since.elapsed().unwrap());
         }
+        times.sort();
+        let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+        println!("{what}: median {median:.2?}, longest {longest:.2?} of {rounds}");
+        assert!(!is_long || longest < PROMISED, "{what}: {longest:?}");
     }
 }
 
@@ -262,12 +231,12 @@ fn kubelet_and_manager_may_come_later() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let mut plugin = fixture.plugin();
     eventually("it waits", SOON, || plugin.log().contains("ready"));
-    let mut kubelet = fixture.kubelet(Release::default());
+    let mut kubelet = fixture.kubelet();
     // Nothing is registered while the GPUs are unknown, as a short list is final for pods.
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(kubelet.counts(RESOURCES[0]), (0, 0));
     let manager = fixture.manager_with_shim();
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     // Known GPUs stay while the manager is away.
     let pod = kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
     let socket = manager.socket();
@@ -275,7 +244,7 @@ fn kubelet_and_manager_may_come_later() {
     let why = kubelet.start_container(&pod, "c").unwrap_err();
     assert!(why.contains(&socket.display().to_string()), "{why}");
     kubelet.restart();
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     let _manager = fixture.manager_with_shim();
     assert_eq!(kubelet.started(&pod).limits()[0].1, 4 * GIB);
     plugin.kill();
@@ -285,9 +254,9 @@ fn kubelet_and_manager_may_come_later() {
 fn health_and_metrics_say_how_it_is() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_with_shim();
-    let mut kubelet = fixture.kubelet(Release::default());
+    let mut kubelet = fixture.kubelet();
     let plugin = fixture.plugin();
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     let page = |path: &str| get(&plugin.address(), path);
     eventually("it is ready", SOON, || page("/readyz").contains("200 OK"));
     assert!(page("/healthz").contains("200 OK"));
@@ -323,9 +292,9 @@ fn beside_a_gpu_that_cannot_be_opened_manager_and_plugin_are_ready() {
     };
     lose(&[0]);
     let manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet(Release::default());
+    let kubelet = fixture.kubelet();
     let plugin = fixture.plugin();
-    registered(&kubelet, "watched");
+    kubelet.wait_for_devices();
     let pages = || [manager.metrics_address(), plugin.address()].map(|at| get(&at, "/readyz"));
     eventually("both are ready", SOON, || pages().iter().all(|page| page.contains("200 OK")));
     lose(&[0, 1]);
