@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
 use tonic::Code;
 use tracing::info;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
 use crate::amounts::{self, amounts};
-use crate::cdi::{self, HeldDevices, Inject, Store, StoreError};
+use crate::cdi::{CdiDevice, HeldDevices, Inject, SlotRecord, Store, spec};
 use crate::gpu_request::{DeviceCounts, GpuRequest, gpu_request};
 use crate::ids::{Ids, Kind, Slot};
 use crate::manager::Manager;
@@ -110,9 +109,8 @@ impl Binder {
     ///
     /// # Errors
     /// The specification may still be there.
-    pub async fn remove_spec(&self, slot: &Slot) -> Result<(), BindError> {
-        let (store, slot) = (self.store.clone(), slot.clone());
-        blocking(move || store.remove(&slot)).await?;
+    pub fn remove_spec(&self, slot: &Slot) -> Result<(), BindError> {
+        self.store.remove::<SlotRecord>(slot.as_str())?;
         Ok(())
     }
 
@@ -181,24 +179,23 @@ impl Binder {
         self.end_superseded(&one.slot, &one.held).await?;
         let grant = self.find_or_create_grant(one, request).await?;
         let inputs = self.spec_inputs().await?;
-        let grant = cdi::Grant {
-            slot: one.slot.clone(),
-            id: grant.id,
-            directory: grant.directory.into(),
+        let device = CdiDevice {
+            name: one.slot.to_string(),
+            gpus: grant.gpu_uuids.clone(),
+            limits: one.is_limited.then(|| grant.directory.into()),
+        };
+        let record = SlotRecord {
+            grant: grant.id,
             gpus: grant.gpu_uuids,
-            is_limited: one.is_limited,
             held: one.held.clone(),
             asked: one.asked.clone(),
         };
-        let spec = cdi::spec(&inputs, &grant)?;
-        let store = self.store.clone();
-        let record = grant.record();
-        blocking(move || store.write(&record, &spec)).await?;
+        self.store.write(&record, &spec::<SlotRecord>(&inputs, &[device])?)?;
         info!(
             pod = pod_name(one.holder),
             container = one.name,
-            grant = grant.id,
-            gpus = grant.gpus.join(" "),
+            grant = record.grant,
+            gpus = record.gpus.join(" "),
             "bound"
         );
         Ok(())
@@ -269,15 +266,6 @@ fn pod_name(holder: &Holder) -> String {
 
 fn container_name(holder: &Holder, container: &str) -> String {
     format!("{}, container {container}", pod_name(holder))
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, BindError> {
-    match spawn_blocking(work).await {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(BindError::Stopping),
-    }
 }
 
 #[cfg(test)]

@@ -144,45 +144,8 @@ impl fmt::Display for Slot {
     }
 }
 
-/// Numbers as text, in ranges: `0-15,17`.
-pub fn ranges(ids: &Ids) -> String {
-    let mut parts: Vec<(u32, u32)> = Vec::new();
-    for id in ids {
-        match parts.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
-            _ => parts.push((*id, *id)),
-        }
-    }
-    let texts: Vec<String> = parts
-        .iter()
-        .map(|(first, last)| match first == last {
-            true => first.to_string(),
-            false => format!("{first}-{last}"),
-        })
-        .collect();
-    texts.join(",")
-}
-
-/// Parses a text of [`ranges`]; `None` if it has another form.
-pub fn parse_ranges(text: &str) -> Option<Ids> {
-    /// More IDs than a node ever has.
-    const MOST: u32 = 1 << 20;
-    let mut ids = Ids::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= MOST {
-            return None;
-        }
-        ids.extend(first..=last);
-    }
-    Some(ids)
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn texts(ids: &[&str]) -> Vec<String> {
@@ -209,19 +172,5 @@ mod tests {
         assert_eq!(Slot::named(slot.as_str()), Some(slot));
         assert_eq!(Slot::named("8825099EA4904796"), None);
         assert_ne!(Slot::from_shares(&Ids::from([1, 23])), Slot::from_shares(&Ids::from([12, 3])));
-    }
-
-    proptest! {
-        #[test]
-        fn ranges_are_read_as_they_were_written(ids in prop::collection::btree_set(0_u32..300, 0..60)) {
-            prop_assert_eq!(parse_ranges(&ranges(&ids)), Some(ids));
-        }
-
-        #[test]
-        fn any_text_is_refused_or_parsed(text in "[0-9,x-]{0,12}") {
-            if let Some(ids) = parse_ranges(&text) {
-                prop_assert_eq!(parse_ranges(&ranges(&ids)), Some(ids));
-            }
-        }
     }
 }

@@ -7,11 +7,10 @@ use std::io;
 use std::time::Duration;
 
 use nix::fcntl::Flock;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use vcuda_manager_api::v1;
 
-use crate::cdi::Store;
+use crate::cdi::{ClaimRecord, SlotRecord, Store};
 use crate::ids::Slot;
 use crate::manager::Manager;
 use crate::register::Directories;
@@ -114,9 +113,7 @@ impl Mode {
     /// The reason why a daemon of this mode must not work on the node: shares of the other mode live there.
     pub(crate) async fn refusal(self, store: &Store, manager: &Manager) -> Option<String> {
         let other = self.other();
-        let store = store.clone();
-        let files = spawn_blocking(move || users_of_mode(other, &store)).await;
-        let mut live = files.unwrap_or_default();
+        let mut live = users_of_mode(other, store);
         let grants = timeout(DEADLINE, manager.list()).await;
         let grants = grants.into_iter().flatten().flatten();
         for grant in grants.filter(|grant| Self::from_grant(grant) == Some(other)) {
@@ -131,11 +128,11 @@ impl Mode {
 fn users_of_mode(mode: Mode, store: &Store) -> BTreeSet<String> {
     match mode {
         Mode::Plugin => {
-            let records = store.records().unwrap_or_default();
+            let records = store.records::<SlotRecord>().unwrap_or_default();
             records.into_iter().map(|record| record.held.pod).collect()
         }
         Mode::Dra => {
-            let records = store.claim_records().unwrap_or_default();
+            let records = store.records::<ClaimRecord>().unwrap_or_default();
             let claim = |name: &str, namespace: &str| format!("claim {namespace}/{name}");
             records.iter().map(|record| claim(&record.name, &record.namespace)).collect()
         }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 use vcuda_kubelet_api::v1beta1::Device;
 use vcuda_manager_api::v1;
 
-use crate::cdi::Store;
+use crate::cdi::{SlotRecord, Store};
 use crate::ids::{Ids, Kind};
 use crate::manager::{Manager, ManagerError};
 use crate::metrics::Instruments;
@@ -83,7 +82,7 @@ impl NodeWatcher {
                     POLL_INTERVAL
                 }
                 Ok(answer) => {
-                    let state = self.node_state(answer).await;
+                    let state = self.node_state(answer);
                     self.publish(state);
                     POLL_INTERVAL
                 }
@@ -99,7 +98,7 @@ impl NodeWatcher {
         }
     }
 
-    async fn node_state(&self, answer: v1::ListGpusResponse) -> NodeState {
+    fn node_state(&self, answer: v1::ListGpusResponse) -> NodeState {
         let gpus: Vec<NodeGpu> = answer.gpus.iter().map(|gpu| node_gpu(gpu, self.chunks)).collect();
         let problem = problem(&answer.problem, &gpus);
         let all_usable = gpus.iter().all(|gpu| gpu.state == State::Usable);
@@ -108,7 +107,7 @@ impl NodeWatcher {
         let lists = match before.filter(|before| all_usable && before.gpus == gpus) {
             Some(before) => before.lists.clone(),
             None => {
-                let held = self.held_ids().await;
+                let held = self.held_ids();
                 Kind::ALL.map(|kind| resources::list(kind, &gpus, &held_by_gpu(&held, kind)))
             }
         };
@@ -116,17 +115,11 @@ impl NodeWatcher {
     }
 
     /// IDs in use on each GPU, read from the plugin's records.
-    async fn held_ids(&self) -> Vec<(String, [Ids; 4])> {
-        let store = self.store.clone();
-        let records = spawn_blocking(move || store.records()).await;
-        let records = match records {
-            Ok(Ok(records)) => records,
-            Ok(Err(error)) => {
-                warn!("which shares are on which gpu is unknown: {error}");
-                Vec::new()
-            }
-            Err(_) => Vec::new(),
-        };
+    fn held_ids(&self) -> Vec<(String, [Ids; 4])> {
+        let records = self.store.records::<SlotRecord>().unwrap_or_else(|error| {
+            warn!("which shares are on which gpu is unknown: {error}");
+            Vec::new()
+        });
         let shares = records.into_iter().flat_map(|record| {
             let gpus = record.gpus.len();
             record.gpus.into_iter().enumerate().map(move |(place, uuid)| {

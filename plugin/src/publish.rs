@@ -57,7 +57,7 @@ impl Publisher {
         loop {
             let pause = match look(&manager).await {
                 Ok((grants, gpus)) => {
-                    let taken = self.taken(&grants, &gpus).await;
+                    let taken = self.taken(&grants, &gpus);
                     let text = text(&gpus, &grants, self.chunks.bytes, taken.as_ref());
                     looks += 1;
                     if written.as_ref() == Some(&text) && looks < REWRITE {

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tracing::{debug, info, warn};
 use vcuda_manager_api::v1;
 
-use crate::cdi::Store;
+use crate::cdi::{SlotRecord, Store, StoreError};
 use crate::ids::{Kind, Slot};
 use crate::manager::{Manager, ManagerError};
 use crate::pods::{Devices, Pods, PodsSnapshot};
@@ -144,11 +143,8 @@ impl Releaser {
         };
         let grants: HashMap<Slot, v1::Grant> =
             grants.into_iter().filter_map(|grant| Some((plugin_slot(&grant)?, grant))).collect();
-        let store = self.store.clone();
-        let written = match spawn_blocking(move || store.records()).await {
-            Ok(Ok(records)) => records.into_iter().map(|record| record.slot).collect(),
-            _ => BTreeSet::new(),
-        };
+        let written = self.store.records::<SlotRecord>().unwrap_or_default();
+        let written = written.iter().map(SlotRecord::slot);
         let all: BTreeSet<Slot> = grants.keys().cloned().chain(written).collect();
         let gone = self.gone_slots(all).await?;
         since.retain(|slot, _| gone.contains(slot));
@@ -234,29 +230,13 @@ impl Releaser {
         {
             return Ok(false);
         }
-        let (store, gone) = (self.store.clone(), slot.clone());
-        let ended = grant.map(|grant| grant.id.clone());
-        let removed = spawn_blocking(move || {
-            let record = store.records()?.into_iter().find(|record| record.slot == gone);
-            // By now the shares may belong to another container.
-            if let (Some(record), Some(ended)) = (&record, &ended)
-                && record.id != *ended
-            {
-                return Ok(None);
-            }
-            store.remove(&gone).map(|_| record)
-        });
-        match removed.await {
-            Ok(Ok(record)) => {
-                if let Some(record) = record {
-                    self.share_lru.record_use(record.held.ids_of(Kind::Gpu));
-                }
-            }
-            Ok(Err(error)) => {
+        match self.remove_files(slot, grant) {
+            Ok(Some(record)) => self.share_lru.record_use(record.held.ids_of(Kind::Gpu)),
+            Ok(None) => {}
+            Err(error) => {
                 warn!("{slot} is not given back: {error}");
                 return Ok(false);
             }
-            Err(_) => return Ok(false),
         }
         let Some(grant) = grant else { return Ok(true) };
         match self.manager.release(&grant.id).await {
@@ -270,6 +250,18 @@ impl Releaser {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes the files of a slot, unless its shares are another container's by now. Returns the removed record.
+    fn remove_files(&self, slot: &Slot, grant: Option<&v1::Grant>) -> Result<Option<SlotRecord>, StoreError> {
+        let record: Option<SlotRecord> = self.store.read(slot.as_str())?;
+        if let (Some(record), Some(ended)) = (&record, grant)
+            && record.grant != ended.id
+        {
+            return Ok(None);
+        }
+        self.store.remove::<SlotRecord>(slot.as_str())?;
+        Ok(record)
     }
 }
 

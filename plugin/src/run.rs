@@ -19,7 +19,7 @@ use vcuda_daemon::pages::{Daemon, Problems, pages};
 
 use crate::annotation_reconciler;
 use crate::bind::{BindSettings, Binder};
-use crate::cdi::Store;
+use crate::cdi::{SlotRecord, Store};
 use crate::cluster::Cluster;
 use crate::config::{Api, Config};
 use crate::event_writer::EventWriter;
@@ -209,7 +209,7 @@ fn start(
         share_lru: Arc::new(lru_of_records(store)),
         instruments: Arc::clone(instruments),
     });
-    if let Err(error) = store.tidy() {
+    if let Err(error) = store.tidy::<SlotRecord>() {
         warn!("{error}");
     }
     let readers = Readers::default();
@@ -272,7 +272,7 @@ fn quota_changes(cluster: Option<&(Client, Cluster)>) -> Arc<dyn QuotaChangeSour
 /// Least recently used order that counts the shares of the records on disk as just used.
 fn lru_of_records(store: &Store) -> ShareLru {
     let share_lru = ShareLru::default();
-    for record in store.records().unwrap_or_default() {
+    for record in store.records::<SlotRecord>().unwrap_or_default() {
         share_lru.record_use(record.held.ids_of(Kind::Gpu));
     }
     share_lru

@@ -18,7 +18,7 @@ use vcuda_kubelet_api::v1beta1::{
 };
 
 use crate::bind::{BindError, Binder};
-use crate::cdi::{self, StoreError};
+use crate::cdi::{SlotRecord, StoreError, qualified};
 use crate::ids::{self, Ids, Kind, Slot};
 use crate::metrics::Instruments;
 use crate::node::NodeReceiver;
@@ -112,7 +112,7 @@ impl Resource {
     /// Answers Allocate for one container, of which only these IDs are known. Kubelet does not try again after a refusal. So it
     /// refuses only if a later try would fail too, or if the slot's old specification cannot be removed: the container would
     /// start with it.
-    async fn allocate_container(&self, devices_ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
+    fn allocate_container(&self, devices_ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
         let ids = ids::parse(self.kind, devices_ids)
             .map_err(|error| Status::invalid_argument(format!("{}: {error}", self.name)))?;
         let node = self.shared.node.borrow().clone().unwrap_or_default();
@@ -139,14 +139,14 @@ impl Resource {
             )));
         }
         let slot = Slot::from_shares(&ids);
-        match self.shared.binder.remove_spec(&slot).await {
+        match self.shared.binder.remove_spec(&slot) {
             // Without a directory there is no old specification. The container's start reports it, and kubelet tries that again.
             Err(BindError::Store(StoreError::Missing(_))) => {}
             done => done?,
         }
         self.shared.share_lru.record_use(&ids);
         Ok(ContainerAllocateResponse {
-            cdi_devices: vec![CdiDevice { name: cdi::qualified(&slot) }],
+            cdi_devices: vec![CdiDevice { name: qualified::<SlotRecord>(slot.as_str()) }],
             ..ContainerAllocateResponse::default()
         })
     }
@@ -241,17 +241,13 @@ impl DevicePlugin for Resource {
     ) -> Result<Response<AllocateResponse>, Status> {
         let begun = Instant::now();
         let requests = request.into_inner().container_requests;
-        let answer = async {
-            let mut container_responses = Vec::new();
-            for one in &requests {
-                container_responses.push(self.allocate_container(&one.devices_ids).await?);
-            }
-            match container_responses.is_empty() {
-                true => Err(Status::invalid_argument(format!("{}: a request for no container", self.name))),
-                false => Ok(AllocateResponse { container_responses }),
-            }
+        let responses = requests.iter().map(|one| self.allocate_container(&one.devices_ids));
+        let answer = match requests.is_empty() {
+            true => Err(Status::invalid_argument(format!("{}: a request for no container", self.name))),
+            false => responses
+                .collect::<Result<_, _>>()
+                .map(|container_responses| AllocateResponse { container_responses }),
         };
-        let answer = answer.await;
         self.shared.instruments.allocated(self.kind, answer.is_ok(), begun.elapsed());
         if let Err(refused) = &answer {
             warn!(resource = self.name, "refused for good: {}", refused.message());

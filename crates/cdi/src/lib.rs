@@ -192,9 +192,13 @@ impl Spec {
         Self { cdi_version: VERSION.to_owned(), kind: kind.to_owned(), devices }
     }
 
-    /// Whether it has this kind, and a single device with this name.
+    /// Whether it has this kind, and each of its devices has this name, or a name that begins with it and `-`.
     pub fn is_of(&self, kind: &str, name: &str) -> bool {
-        self.kind == kind && matches!(self.devices.as_slice(), [device] if device.name == name)
+        let is_named = |device: &Device| {
+            let rest = device.name.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        self.kind == kind && self.devices.iter().all(is_named)
     }
 
     /// The tenant's directory on the host that its first device mounts.

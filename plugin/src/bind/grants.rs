@@ -5,8 +5,8 @@ use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 
-use super::{BindError, Binder, StartingContainer, blocking, pod_name};
-use crate::cdi::{HeldDevices, Record};
+use super::{BindError, Binder, StartingContainer, pod_name};
+use crate::cdi::{HeldDevices, SlotRecord};
 use crate::ids::{Kind, Slot};
 use crate::pods::{Devices, Holder, PodsSnapshot};
 use crate::resources::State;
@@ -20,24 +20,25 @@ impl Binder {
     /// The old container is another pod's, and kubelet still lists it: by PodResources and checkpoint a busy kubelet 1.36 gave devices
     /// twice. The new one starts once the old one has ended. Or processes of the old one still run.
     pub(super) async fn end_superseded(&self, slot: &Slot, held: &HeldDevices) -> Result<(), BindError> {
-        let store = self.store.clone();
-        let records = blocking(move || store.records()).await?;
-        let overlaps = |record: &Record| {
+        let records = self.store.records::<SlotRecord>()?;
+        let overlaps = |record: &SlotRecord| {
             Kind::ALL.into_iter().any(|kind| !record.held.ids_of(kind).is_disjoint(held.ids_of(kind)))
         };
-        let superseded: Vec<&Record> =
-            records.iter().filter(|record| record.slot != *slot && overlaps(record)).collect();
+        let superseded: Vec<&SlotRecord> =
+            records.iter().filter(|record| record.slot() != *slot && overlaps(record)).collect();
         if superseded.is_empty() {
             return Ok(());
         }
         let snapshot = self.pods.snapshot().await?;
-        let is_living = |record: &&&Record| !record.held.is_same_pod(held) && is_listed(&snapshot, record);
+        let is_living =
+            |record: &&&SlotRecord| !record.held.is_same_pod(held) && is_listed(&snapshot, record);
         if let Some(living) = superseded.iter().find(is_living) {
             return Err(BindError::GivenTwice(held.pod.clone(), living.held.pod.clone()));
         }
         for record in superseded {
-            let Some(grant) = self.manager.find(record.slot.as_str()).await? else {
-                self.remove_spec(&record.slot).await?;
+            let slot = record.slot();
+            let Some(grant) = self.manager.find(slot.as_str()).await? else {
+                self.remove_spec(&slot)?;
                 continue;
             };
             info!(
@@ -45,14 +46,14 @@ impl Binder {
                 pod = record.held.pod,
                 "superseded: its devices are another container's now"
             );
-            self.end_grant(&grant, &record.slot, &held.pod).await?;
+            self.end_grant(&grant, &slot, &held.pod).await?;
         }
         Ok(())
     }
 
     /// Ends a grant. The specification goes first, so that no container starts with a grant that is being released.
     async fn end_grant(&self, grant: &v1::Grant, slot: &Slot, pod: &str) -> Result<(), BindError> {
-        self.remove_spec(slot).await?;
+        self.remove_spec(slot)?;
         match self.manager.release(&grant.id).await {
             Err(error) if error.code() == Code::FailedPrecondition => {
                 Err(BindError::StillUsed(pod.to_owned(), grant.id.clone(), error))
@@ -72,13 +73,13 @@ impl Binder {
         let Some(grant) = self.manager.find(slot.as_str()).await? else {
             return self.create(slot, &one.held, request).await;
         };
-        let record = self.record(slot).await?;
+        let record = self.store.read::<SlotRecord>(slot.as_str())?;
         // An init container and the container that gets its devices next have a grant each.
         let is_same = is_same_pod(&grant, holder, record.is_some())
             && grant.holder.as_ref().is_some_and(|held| held.container == one.name);
         if is_same && self.are_usable(&grant) && has_requested_gpus(&grant, &request) {
             let is_unchanged =
-                record.is_some_and(|record| record.id == grant.id && record.asked == one.asked);
+                record.is_some_and(|record| record.grant == grant.id && record.asked == one.asked);
             return match is_unchanged {
                 // An operator may have changed the grant since: that stays.
                 true => Ok(grant),
@@ -112,12 +113,6 @@ impl Binder {
         Ok(self.manager.resize(resize).await?)
     }
 
-    async fn record(&self, slot: &Slot) -> Result<Option<Record>, BindError> {
-        let store = self.store.clone();
-        let records = blocking(move || store.records()).await?;
-        Ok(records.into_iter().find(|record| record.slot == *slot))
-    }
-
     fn are_usable(&self, grant: &v1::Grant) -> bool {
         let Some(node) = self.node.borrow().clone() else {
             return true;
@@ -131,13 +126,11 @@ impl Binder {
 }
 
 /// Whether kubelet lists the record's container, in the record's pod.
-fn is_listed(snapshot: &PodsSnapshot, record: &Record) -> bool {
+fn is_listed(snapshot: &PodsSnapshot, record: &SlotRecord) -> bool {
+    let shares = record.held.ids_of(Kind::Gpu);
     let mut listed = snapshot.listed.iter();
     listed.any(|(namespace, pod, containers)| {
-        let is_it = |devices: &Devices| {
-            let shares = devices.ids_of(Kind::Gpu);
-            !shares.is_empty() && Slot::from_shares(shares) == record.slot
-        };
+        let is_it = |devices: &Devices| devices.ids_of(Kind::Gpu) == shares;
         format!("{namespace}/{pod}") == record.held.pod && containers.values().any(is_it)
     })
 }

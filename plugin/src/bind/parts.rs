@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use vcuda_manager_api::v1;
 
-use super::{BindError, Binder, blocking};
-use crate::cdi::{HeldDevices, Record};
+use super::{BindError, Binder};
+use crate::cdi::{HeldDevices, SlotRecord};
 use crate::ids::{Kind, Slot};
 use crate::resources::NodeGpu;
 
@@ -21,9 +21,7 @@ impl Binder {
     ) -> Result<v1::Grant, BindError> {
         let node = self.node.borrow().clone().unwrap_or_default();
         if request.include_gpu_uuids.is_empty() && node.gpus.iter().any(|gpu| gpu.suspendable.is_some()) {
-            let store = self.store.clone();
-            let records = blocking(move || store.records()).await?;
-            request.include_gpu_uuids = gpus_with_room(&node.gpus, &records, slot, held);
+            request.include_gpu_uuids = gpus_with_room(&node.gpus, &self.store.records()?, slot, held);
         }
         Ok(self.manager.create(request).await?)
     }
@@ -31,7 +29,7 @@ impl Binder {
 
 /// UUIDs of the GPUs whose part has room for these devices beside the other containers'. Empty, which leaves the choice to the
 /// manager, if these are too few, as where only the sum over GPUs has room.
-fn gpus_with_room(gpus: &[NodeGpu], records: &[Record], slot: &Slot, held: &HeldDevices) -> Vec<String> {
+fn gpus_with_room(gpus: &[NodeGpu], records: &[SlotRecord], slot: &Slot, held: &HeldDevices) -> Vec<String> {
     let kind = match held.ids_of(Kind::SuspendableMemory).is_empty() {
         true => Kind::Memory,
         false => Kind::SuspendableMemory,
@@ -39,7 +37,8 @@ fn gpus_with_room(gpus: &[NodeGpu], records: &[Record], slot: &Slot, held: &Held
     let count = held.ids_of(Kind::Gpu).len().max(1);
     let each = held.ids_of(kind).len() / count;
     let has_room = |gpu: &&NodeGpu| {
-        let others = records.iter().filter(|record| record.slot != *slot && record.gpus.contains(&gpu.uuid));
+        let others =
+            records.iter().filter(|record| record.slot() != *slot && record.gpus.contains(&gpu.uuid));
         let taken: usize =
             others.map(|record| record.held.ids_of(kind).len() / record.gpus.len().max(1)).sum();
         let part = usize::try_from(gpu.count(kind)).unwrap_or(usize::MAX);
@@ -77,10 +76,9 @@ mod tests {
         held
     }
 
-    fn record(share: u32, gpus: &[&str], kind: Kind, chunks: u32) -> Record {
-        Record {
-            slot: Slot::from_shares(&Ids::from([share])),
-            id: String::new(),
+    fn record(share: u32, gpus: &[&str], kind: Kind, chunks: u32) -> SlotRecord {
+        SlotRecord {
+            grant: String::new(),
             gpus: gpus.iter().map(|uuid| (*uuid).to_owned()).collect(),
             held: held(share..share + 1, kind, chunks),
             asked: String::new(),
@@ -106,7 +104,7 @@ mod tests {
         assert_eq!(found(2, Kind::SuspendableMemory, 10), ["a", "b"]);
         assert!(found(1, Kind::Memory, 7).is_empty() && found(2, Kind::Memory, 12).is_empty());
         // A container that starts again has its own place.
-        let again = gpus_with_room(&gpus, &records, &records[0].slot, &records[0].held);
+        let again = gpus_with_room(&gpus, &records, &records[0].slot(), &records[0].held);
         assert_eq!(again, ["a", "b"]);
     }
 }

@@ -6,10 +6,10 @@ use tracing::info;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
-use super::{BindError, Binder, blocking, request_id};
+use super::{BindError, Binder, request_id};
 use crate::amounts::{self, amounts};
 use crate::annotation_reconciler::{Reconcile, Refusal};
-use crate::cdi::Record;
+use crate::cdi::SlotRecord;
 use crate::cluster::Cluster;
 use crate::gpu_request::{DeviceCounts, gpu_request};
 use crate::pod_events::pod_reference;
@@ -25,15 +25,14 @@ impl Reconcile for Binder {
 impl Binder {
     /// Applies the present annotations of each pod to its grants. Returns the refusals by grant.
     async fn reconcile_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, BindError> {
-        let store = self.store.clone();
-        let records = blocking(move || store.records()).await?;
+        let records = self.store.records::<SlotRecord>()?;
         let mut grants: BTreeMap<String, v1::Grant> = BTreeMap::new();
         if !records.is_empty() {
             grants.extend(self.manager.list().await?.into_iter().map(|grant| (grant.id.clone(), grant)));
         }
         let mut refusals = BTreeMap::new();
         for record in records {
-            let Some(grant) = grants.remove(&record.id) else {
+            let Some(grant) = grants.remove(&record.grant) else {
                 continue;
             };
             let holder = grant.holder.clone().unwrap_or_default();
@@ -56,7 +55,7 @@ impl Binder {
 
     async fn reconcile_grant(
         &self,
-        record: &Record,
+        record: &SlotRecord,
         grant: v1::Grant,
         change: &QuotaChange,
     ) -> Result<(), String> {
@@ -71,15 +70,16 @@ impl Binder {
         }
         let _lock = self.lock.lock().await;
         let resize = v1::ResizeGrantRequest {
-            request_id: request_id(&record.slot, &grant.holder.clone().unwrap_or_default(), &amounts),
+            request_id: request_id(&record.slot(), &grant.holder.clone().unwrap_or_default(), &amounts),
             id: grant.id.clone(),
             amounts: Some(amounts::without_defaults(&amounts, change)),
             expected_generation: grant.generation,
             ..v1::ResizeGrantRequest::default()
         };
         self.manager.resize(resize).await.map_err(|error| error.to_string())?;
-        let (store, slot, text) = (self.store.clone(), record.slot.clone(), asked.clone());
-        let noted = blocking(move || store.note(&slot, &text)).await;
+        let noted = self
+            .store
+            .update(record.slot().as_str(), |record: &mut SlotRecord| record.asked.clone_from(&asked));
         noted.map_err(|error| error.to_string())?;
         info!(grant = grant.id, asked, "follows its annotations");
         Ok(())

@@ -1,12 +1,24 @@
-//! The record of a specification: its container, and the container's devices. It is a file beside the specification, as CDI has
-//! annotations only since 0.6.0, and older runtimes refuse them.
+//! Records of slots and claims. A record is a file beside the specification, as CDI has annotations only since 0.6.0, and older
+//! runtimes refuse them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{self, Ids, Kind, Slot};
+use crate::ids::{Ids, Kind, Slot};
+
+/// What a specification is for.
+pub trait Record: Serialize + DeserializeOwned {
+    /// Vendor and class of the specification's devices.
+    const KIND: &str;
+
+    /// Name of the slot or claim: part of the files' names, and the beginning of the devices' names.
+    fn name(&self) -> String;
+}
 
 /// Devices that kubelet gave to a container, and the container's pod.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldDevices {
     /// Namespace and name of the pod, or a text with its UID if the name is not known.
     pub pod: String,
@@ -31,89 +43,82 @@ impl HeldDevices {
     }
 }
 
-/// Owner of a slot's specification.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// The slot.
-    pub slot: Slot,
+/// The container that has a slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotRecord {
     /// The manager's name for the grant.
-    pub id: String,
+    pub grant: String,
     /// Its GPUs by UUID.
     pub gpus: Vec<String>,
     /// Devices and pod of the container.
+    #[serde(flatten)]
     pub held: HeldDevices,
     /// The requested amounts, as a text to compare.
     pub asked: String,
 }
 
-/// The file's JSON form.
-#[derive(Serialize, Deserialize)]
-struct RecordFile {
-    grant: String,
-    gpus: Vec<String>,
-    pod: String,
-    pod_uid: String,
-    shares: String,
-    chunks: String,
-    percents: String,
-    suspendable_chunks: String,
-    asked: String,
-}
-
-impl Record {
-    /// Parses `text`, the record file of this slot; `None` if it has another form.
-    pub(super) fn parse(slot: &Slot, text: &[u8]) -> Option<Self> {
-        let file: RecordFile = serde_json::from_slice(text).ok()?;
-        Some(Self {
-            slot: slot.clone(),
-            id: file.grant,
-            gpus: file.gpus,
-            held: HeldDevices {
-                pod: file.pod,
-                pod_uid: file.pod_uid,
-                ids: [
-                    ids::parse_ranges(&file.shares)?,
-                    ids::parse_ranges(&file.chunks)?,
-                    ids::parse_ranges(&file.percents)?,
-                    ids::parse_ranges(&file.suspendable_chunks)?,
-                ],
-            },
-            asked: file.asked,
-        })
-    }
-
-    /// The text of the record file.
-    pub(super) fn text(&self) -> serde_json::Result<Vec<u8>> {
-        let ranges = |kind| ids::ranges(self.held.ids_of(kind));
-        serde_json::to_vec(&RecordFile {
-            grant: self.id.clone(),
-            gpus: self.gpus.clone(),
-            pod: self.held.pod.clone(),
-            pod_uid: self.held.pod_uid.clone(),
-            shares: ranges(Kind::Gpu),
-            chunks: ranges(Kind::Memory),
-            percents: ranges(Kind::Cores),
-            suspendable_chunks: ranges(Kind::SuspendableMemory),
-            asked: self.asked.clone(),
-        })
+impl SlotRecord {
+    /// The slot of the container's shares.
+    pub fn slot(&self) -> Slot {
+        Slot::from_shares(self.held.ids_of(Kind::Gpu))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::tests::grant;
-    use super::*;
+impl Record for SlotRecord {
+    const KIND: &str = "vcuda.io/slot";
 
-    #[test]
-    fn it_is_read_as_it_was_written() {
-        let mut record = grant(7).record();
-        let text = record.text().unwrap();
-        assert_eq!(Record::parse(&record.slot, &text), Some(record.clone()));
-        *Kind::SuspendableMemory.select_mut(&mut record.held.ids) = Ids::from([4, 5]);
-        let with_suspendable = record.text().unwrap();
-        assert_eq!(Record::parse(&record.slot, &with_suspendable), Some(record.clone()));
-        assert_eq!(Record::parse(&record.slot, &text[1..]), None);
-        let text = String::from_utf8(text).unwrap().replace("0-2", "2-0x");
-        assert_eq!(Record::parse(&record.slot, text.as_bytes()), None);
+    fn name(&self) -> String {
+        self.slot().to_string()
+    }
+}
+
+/// A share of a claim in the answer to kubelet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// The request.
+    pub request: String,
+    /// The pool.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+    /// ID of the share of the device.
+    pub share_id: Option<String>,
+    /// Qualified CDI names.
+    pub cdi: Vec<String>,
+    /// UUID of the GPU.
+    pub uuid: String,
+    /// Key of the grant; `None` for admin access.
+    pub key: Option<String>,
+}
+
+/// A claim that is prepared, with the answer to kubelet, which may ask again while the API server is away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRecord {
+    /// Namespace of the claim.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The requested amounts of each grant by key, as a text to compare. Grants whose amounts are not known are missing.
+    pub asked: BTreeMap<String, String>,
+    /// Whether the claim was made for a single pod, whose annotations then apply to it too.
+    pub of_pod: bool,
+    /// The answer to kubelet.
+    pub prepared: Vec<Prepared>,
+}
+
+impl ClaimRecord {
+    /// Keys of its grants.
+    pub fn keys(&self) -> BTreeSet<&String> {
+        self.prepared.iter().filter_map(|prepared| prepared.key.as_ref()).collect()
+    }
+}
+
+impl Record for ClaimRecord {
+    const KIND: &str = "vcuda.io/claim";
+
+    fn name(&self) -> String {
+        self.uid.clone()
     }
 }

@@ -4,9 +4,9 @@ use serde_json::json;
 use vcuda_cdi::driver::DriverFile;
 
 use super::*;
-use crate::ids::Ids;
+use crate::ids::{Ids, Slot};
 
-pub(super) fn inputs() -> SpecInputs {
+fn inputs() -> SpecInputs {
     SpecInputs {
         shim: Some(Shim {
             library: "/var/lib/vcuda/lib/libvcuda_shim-1.2.0-9f2c.so".into(),
@@ -25,14 +25,11 @@ pub(super) fn inputs() -> SpecInputs {
     }
 }
 
-pub(super) fn grant(number: u32) -> Grant {
+pub(super) fn a_slot(number: u32) -> SlotRecord {
     let shares = Ids::from([number]);
-    Grant {
-        slot: Slot::from_shares(&shares),
-        id: format!("{}-17", Slot::from_shares(&shares)),
-        directory: "/run/vcuda/containers/3f9a-17".into(),
+    SlotRecord {
+        grant: format!("{}-17", Slot::from_shares(&shares)),
         gpus: vec!["GPU-a".to_owned()],
-        is_limited: true,
         held: HeldDevices {
             pod: "default/infer".to_owned(),
             pod_uid: "u-1".to_owned(),
@@ -42,8 +39,47 @@ pub(super) fn grant(number: u32) -> Grant {
     }
 }
 
+pub(super) fn a_claim(uid: &str) -> ClaimRecord {
+    ClaimRecord {
+        namespace: "n".to_owned(),
+        name: "c".to_owned(),
+        uid: uid.to_owned(),
+        asked: BTreeMap::new(),
+        of_pod: true,
+        prepared: vec![Prepared {
+            request: "gpu".to_owned(),
+            pool: "node".to_owned(),
+            device: "gpu-1".to_owned(),
+            share_id: None,
+            cdi: vec![format!("vcuda.io/claim={uid}-gpu")],
+            uuid: "GPU-1".to_owned(),
+            key: Some("k".to_owned()),
+        }],
+    }
+}
+
+/// A device of the slot with this share.
+fn device(number: u32) -> CdiDevice {
+    CdiDevice {
+        name: a_slot(number).name(),
+        gpus: vec!["GPU-a".to_owned()],
+        limits: Some("/run/vcuda/containers/3f9a-17".into()),
+    }
+}
+
+fn of_slot(inputs: &SpecInputs, device: CdiDevice) -> Result<Spec, SpecError> {
+    spec::<SlotRecord>(inputs, &[device])
+}
+
 pub(super) fn a_spec(number: u32) -> Spec {
-    spec(&inputs(), &grant(number)).unwrap()
+    of_slot(&inputs(), device(number)).unwrap()
+}
+
+/// The specification of claim `u`, with a device that has limits and one for admin access.
+pub(super) fn claim_spec() -> Spec {
+    let named = |name: &str| CdiDevice { name: name.to_owned(), ..device(1) };
+    let devices = [named("u-gpu"), CdiDevice { limits: None, ..named("u-see") }];
+    spec::<ClaimRecord>(&inputs(), &devices).unwrap()
 }
 
 #[test]
@@ -84,7 +120,7 @@ fn it_is_what_kubernetes_md_shows() {
 #[test]
 fn nodes_of_a_driver_that_runs_in_a_container_are_named_as_programs_want_them() {
     let elsewhere = SpecInputs { devices: "/run/nvidia/driver/dev".into(), ..inputs() };
-    let written = serde_json::to_value(spec(&elsewhere, &grant(1)).unwrap()).unwrap();
+    let written = serde_json::to_value(of_slot(&elsewhere, device(1)).unwrap()).unwrap();
     assert_eq!(
         written["devices"][0]["containerEdits"]["deviceNodes"][0],
         json!({"path": "/dev/nvidia3", "hostPath": "/run/nvidia/driver/dev/nvidia3"})
@@ -97,7 +133,7 @@ fn the_toolkit_is_told_which_gpus() {
         [(Inject::ToolkitEnv, "GPU-a"), (Inject::ToolkitMounts, "/var/run/nvidia-container-devices")]
     {
         let toolkit = SpecInputs { inject, ..inputs() };
-        let written = serde_json::to_value(spec(&toolkit, &grant(1)).unwrap()).unwrap();
+        let written = serde_json::to_value(of_slot(&toolkit, device(1)).unwrap()).unwrap();
         let edits = &written["devices"][0]["containerEdits"];
         assert_eq!(edits["env"], json!([format!("NVIDIA_VISIBLE_DEVICES={word}")]));
         assert_eq!(edits["deviceNodes"], json!([]));
@@ -111,12 +147,12 @@ fn the_toolkit_is_told_which_gpus() {
 #[test]
 fn a_strict_container_proves_its_limits_before_it_starts() {
     let strict = SpecInputs { is_strict: true, ..inputs() };
-    let hooks = |grant: &Grant| {
-        let written = serde_json::to_value(spec(&strict, grant).unwrap()).unwrap();
+    let hooks = |device: CdiDevice| {
+        let written = serde_json::to_value(of_slot(&strict, device).unwrap()).unwrap();
         written["devices"][0]["containerEdits"]["hooks"].clone()
     };
     assert_eq!(
-        hooks(&grant(1)),
+        hooks(device(1)),
         json!([{
             "hookName": "startContainer", "path": "/usr/local/bin/vcuda",
             "args": ["vcuda", "attached", "--report", "/dev/termination-log"],
@@ -124,18 +160,18 @@ fn a_strict_container_proves_its_limits_before_it_starts() {
         }])
     );
     // A container without limits needs no proof. Without the command, a strict container is refused.
-    let whole = Grant { is_limited: false, ..grant(1) };
-    assert_eq!(hooks(&whole), serde_json::Value::Null);
+    let whole = CdiDevice { limits: None, ..device(1) };
+    assert_eq!(hooks(whole.clone()), serde_json::Value::Null);
     let unprovable = SpecInputs { program: None, ..strict.clone() };
-    assert_eq!(spec(&unprovable, &grant(1)), Err(SpecError::NoProgram));
-    assert!(spec(&unprovable, &whole).is_ok());
+    assert_eq!(of_slot(&unprovable, device(1)), Err(SpecError::NoProgram));
+    assert!(of_slot(&unprovable, whole).is_ok());
 }
 
 #[test]
 fn a_whole_gpu_gets_no_shim() {
-    let whole = Grant { is_limited: false, ..grant(1) };
+    let whole = CdiDevice { limits: None, ..device(1) };
     let none = SpecInputs { shim: None, ..inputs() };
-    let written = serde_json::to_value(spec(&none, &whole).unwrap()).unwrap();
+    let written = serde_json::to_value(of_slot(&none, whole).unwrap()).unwrap();
     let edits = &written["devices"][0]["containerEdits"];
     let mounts = edits["mounts"].as_array().unwrap();
     assert_eq!(mounts.len(), 1, "the driver's library: {mounts:?}");
@@ -145,16 +181,16 @@ fn a_whole_gpu_gets_no_shim() {
 #[test]
 fn missing_inputs_are_refused() {
     let none = SpecInputs { shim: None, ..inputs() };
-    assert_eq!(spec(&none, &grant(1)), Err(SpecError::NoShim));
-    let elsewhere = Grant { gpus: vec!["GPU-b".to_owned()], ..grant(1) };
-    assert_eq!(spec(&inputs(), &elsewhere), Err(SpecError::NoNode("GPU-b".to_owned())));
+    assert_eq!(of_slot(&none, device(1)), Err(SpecError::NoShim));
+    let elsewhere = CdiDevice { gpus: vec!["GPU-b".to_owned()], ..device(1) };
+    assert_eq!(of_slot(&inputs(), elsewhere), Err(SpecError::NoNode("GPU-b".to_owned())));
 }
 
 #[test]
 fn a_specification_is_distinguished_from_others() {
-    let slot = grant(7).slot;
+    let name = a_slot(7).name();
     let text = serde_json::to_string(&a_spec(7)).unwrap();
-    let is_ours = |text: &str| serde_json::from_str::<Spec>(text).unwrap().is_of(KIND, slot.as_str());
+    let is_ours = |text: &str| serde_json::from_str::<Spec>(text).unwrap().is_of(SlotRecord::KIND, &name);
     assert!(is_ours(&text));
     assert!(!is_ours(&text.replace("vcuda.io/slot", "nvidia.com/gpu")));
     assert!(!is_ours(&serde_json::to_string(&a_spec(8)).unwrap()));

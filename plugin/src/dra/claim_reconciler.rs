@@ -12,7 +12,6 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::GetParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::info;
 use vcuda_manager_api::v1;
@@ -79,11 +78,9 @@ impl ClaimReconciler {
     }
 
     async fn reconcile_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, PrepareError> {
-        let store = self.store.clone();
-        let records = spawn_blocking(move || store.claim_records()).await;
-        let mut records = records.map_err(|_| PrepareError::NotYet)??;
+        let mut records = self.store.records::<ClaimRecord>()?;
         // Admin access has no limits.
-        records.retain(|record| record.prepared.iter().any(|share| share.key.is_some()));
+        records.retain(|record| !record.keys().is_empty());
         let alone = records.iter().filter(|record| !record.of_pod).count();
         *self.interval.lock() = match u32::try_from(alone) {
             Ok(0) => RETRY_INTERVAL,
@@ -115,7 +112,7 @@ impl ClaimReconciler {
     ) -> Result<(), PrepareError> {
         let mut of_pod = None;
         if record.of_pod {
-            let holder = record.keys.iter().find_map(|key| grants.get(key)?.holder.as_ref());
+            let holder = record.keys().into_iter().find_map(|key| grants.get(key)?.holder.as_ref());
             // Without the pod in the watch there is no known change.
             let Some(known) = holder.and_then(|holder| cluster.annotations(holder)) else {
                 return Ok(());
@@ -148,7 +145,7 @@ impl ClaimReconciler {
         of_pod: Option<&Annotations>,
         grants: &Grants,
     ) -> Result<(), PrepareError> {
-        let own = || record.keys.iter().filter_map(|key| grants.get(key));
+        let own = || record.keys().into_iter().filter_map(|key| grants.get(key));
         let Some((claim, shares)) = self.find_claim(record, &GetParams::any()).await? else {
             return Ok(());
         };
@@ -255,7 +252,7 @@ impl Reconcile for ClaimReconciler {
 
 /// The object for events about the annotations: the pod if the claim was made for it, else the claim.
 fn annotated_object(record: &ClaimRecord, grants: &Grants) -> ObjectReference {
-    let holder = record.keys.iter().find_map(|key| grants.get(key)?.holder.as_ref());
+    let holder = record.keys().into_iter().find_map(|key| grants.get(key)?.holder.as_ref());
     match holder.filter(|_| record.of_pod) {
         Some(holder) => crate::pod_events::pod_reference(holder),
         None => ObjectReference {

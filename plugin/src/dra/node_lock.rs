@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, info, warn};
 
 use super::prepare::PrepareError;
-use crate::cdi::Store;
+use crate::cdi::{SlotRecord, Store};
 use crate::ids::Slot;
 use crate::manager::Manager;
 use crate::mode::Mode;
@@ -96,7 +96,7 @@ impl NodeLock {
             }
             // The file goes first, so that no container starts with a grant that is being released.
             if let Some(slot) = Slot::named(&grant.key) {
-                self.store.remove(&slot)?;
+                self.store.remove::<SlotRecord>(slot.as_str())?;
             }
             self.manager.release(&grant.id).await?;
             info!(grant = grant.id, pod = holder.pod, "its pod of mode plugin is gone");

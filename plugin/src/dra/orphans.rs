@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::prepare::{PrepareError, Preparer, key_prefix};
-use crate::cdi::Store;
+use crate::cdi::{ClaimRecord, Store};
 use crate::manager::Manager;
 use crate::mode::CLAIM_KEYS;
 
@@ -60,9 +59,7 @@ impl OrphanCleaner {
 
     /// Unprepares claims that have files and are no longer at the API server.
     async fn unprepare_gone_claims(&self) -> Result<(), PrepareError> {
-        let store = self.store.clone();
-        let records = spawn_blocking(move || store.claim_records()).await;
-        for record in records.map_err(|_| PrepareError::NotYet)?? {
+        for record in self.store.records::<ClaimRecord>()? {
             let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
             let found = api.get_opt(&record.name).await?;
             let is_there = found.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&record.uid));
@@ -80,12 +77,7 @@ impl OrphanCleaner {
         &self,
         missing: &BTreeSet<String>,
     ) -> Result<BTreeSet<String>, PrepareError> {
-        let store = self.store.clone();
-        let listed = spawn_blocking(move || -> Result<_, PrepareError> {
-            Ok((store.claim_records()?, store.claims()?))
-        });
-        let (records, uids) = listed.await.map_err(|_| PrepareError::NotYet)??;
-        let of_records = records.into_iter().map(|record| record.uid);
+        let of_records = self.store.records::<ClaimRecord>()?.into_iter().map(|record| record.uid);
         let kept: BTreeSet<String> = of_records.chain(self.preparer.known_uids()).collect();
         let prefixes: Vec<String> = kept.iter().map(|uid| key_prefix(uid)).collect();
         let mut now_missing = BTreeSet::new();
@@ -98,9 +90,10 @@ impl OrphanCleaner {
                 // The manager refuses while processes still run; each check tries again.
                 match self.manager.release(&grant.id).await {
                     Ok(_) => {
-                        let lone = uids.iter().filter(|uid| grant.key.starts_with(&key_prefix(uid)));
-                        for uid in lone {
-                            self.store.remove_claim(uid)?;
+                        let mut uids = self.store.names::<ClaimRecord>()?;
+                        uids.retain(|uid| grant.key.starts_with(&key_prefix(uid)));
+                        for uid in uids {
+                            self.store.remove::<ClaimRecord>(&uid)?;
                         }
                     }
                     Err(error) => debug!(grant = grant.id, "kept: {error}"),

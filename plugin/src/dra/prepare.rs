@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, Client};
 use tokio::sync::{Mutex, Notify};
-use tokio::task::spawn_blocking;
 use tracing::info;
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
@@ -19,7 +18,7 @@ use super::gpus::Gpus;
 use super::grants::{create_request, grant_holder};
 use super::users::{Group, Users, find_users};
 use crate::bind::BindSettings;
-use crate::cdi::{ClaimDevice, Prepared, Store, StoreError};
+use crate::cdi::{CdiDevice, ClaimRecord, Prepared, Store};
 use crate::manager::Manager;
 
 mod devices;
@@ -53,7 +52,7 @@ pub(crate) struct Preparer {
 
 /// A group's grant, and the device of its containers.
 struct GroupGrant {
-    device: ClaimDevice,
+    device: CdiDevice,
     requests: BTreeSet<String>,
     key: Option<String>,
     /// The requested amounts, as a text to compare; `None` if they are not known.
@@ -154,11 +153,10 @@ impl Preparer {
 
     /// The answer of an earlier call; `None` if a grant is missing.
     async fn earlier_answer(&self, uid: &str) -> Result<Option<Vec<Prepared>>, PrepareError> {
-        let (store, claim_uid) = (self.store.clone(), uid.to_owned());
-        let Some(record) = blocking(move || store.claim(&claim_uid)).await? else {
+        let Some(record) = self.store.read::<ClaimRecord>(uid)? else {
             return Ok(None);
         };
-        for key in &record.keys {
+        for key in record.keys() {
             if self.manager.find(key).await?.is_none() {
                 return Ok(None);
             }
@@ -195,7 +193,7 @@ impl Preparer {
         let is_whole = self.are_whole(&shares)?;
         let name = group.requests.first().cloned().unwrap_or_default();
         let mut granted = GroupGrant {
-            device: ClaimDevice {
+            device: CdiDevice {
                 name: format!("{}-{name}", asked.claim.uid),
                 gpus: gpus.clone(),
                 limits: None,
@@ -232,14 +230,5 @@ impl Preparer {
             self.manager.release(&grant.id).await?;
         }
         Ok((self.manager.create(request).await?, true))
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, PrepareError> {
-    match spawn_blocking(work).await {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(PrepareError::NotYet),
     }
 }

@@ -11,7 +11,6 @@ use kube::{Api, Client};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
@@ -103,9 +102,7 @@ impl StatusWriter {
     }
 
     async fn write_changed(&mut self) -> Result<(), PrepareError> {
-        let store = self.store.clone();
-        let records = spawn_blocking(move || store.claim_records()).await;
-        let records = records.map_err(|_| PrepareError::NotYet)??;
+        let records = self.store.records::<ClaimRecord>()?;
         self.instruments.claims(records.len());
         if !records.is_empty() {
             let grants = self.grants().await?;

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use tokio::task::spawn_blocking;
 use tracing::warn;
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 use vcuda_quota::pods::node_gpus::{FreeGpu, FreeTurns};
 
 use super::Publisher;
-use crate::cdi::Record;
+use crate::cdi::SlotRecord;
 use crate::ids::Kind;
 
 /// Chunks that are taken of the parts of a GPU.
@@ -26,29 +25,24 @@ pub(super) struct Taken(BTreeMap<String, TakenOfGpu>);
 
 impl Publisher {
     /// Chunks that are taken of the parts of the GPUs; `None` if no GPU has parts.
-    pub(super) async fn taken(&self, grants: &[v1::Grant], gpus: &[v1::Gpu]) -> Option<Taken> {
+    pub(super) fn taken(&self, grants: &[v1::Grant], gpus: &[v1::Gpu]) -> Option<Taken> {
         let has_parts = gpus.iter().any(|gpu| gpu.memory_suspendable_bytes > 0);
         if !self.chunks.has_suspendable || !has_parts {
             return None;
         }
-        let store = self.store.clone();
-        let records = match spawn_blocking(move || store.records()).await {
-            Ok(Ok(records)) => records,
-            Ok(Err(error)) => {
-                warn!("which memory containers hold is unknown: {error}");
-                Vec::new()
-            }
-            Err(_) => Vec::new(),
-        };
+        let records = self.store.records().unwrap_or_else(|error| {
+            warn!("which memory containers hold is unknown: {error}");
+            Vec::new()
+        });
         Some(Taken::count(grants, &records, self.chunks.bytes))
     }
 }
 
 impl Taken {
-    fn count(grants: &[v1::Grant], records: &[Record], chunk_bytes: u64) -> Self {
+    fn count(grants: &[v1::Grant], records: &[SlotRecord], chunk_bytes: u64) -> Self {
         let mut taken = Self::default();
         for grant in grants {
-            let record = records.iter().find(|record| record.id == grant.id);
+            let record = records.iter().find(|record| record.grant == grant.id);
             let each = record.map_or_else(|| by_memory(grant, chunk_bytes), by_chunks);
             for uuid in &grant.gpu_uuids {
                 let of_gpu = taken.0.entry(uuid.clone()).or_default();
@@ -78,7 +72,7 @@ impl Taken {
 }
 
 /// Chunks of each GPU that a container holds.
-fn by_chunks(record: &Record) -> TakenOfGpu {
+fn by_chunks(record: &SlotRecord) -> TakenOfGpu {
     let each = |kind| {
         let chunks = record.held.ids_of(kind).len() / record.gpus.len().max(1);
         u32::try_from(chunks).unwrap_or(u32::MAX)
@@ -101,7 +95,6 @@ fn by_memory(grant: &v1::Grant, chunk_bytes: u64) -> TakenOfGpu {
 mod tests {
     use super::*;
     use crate::cdi::HeldDevices;
-    use crate::ids::{Ids, Slot};
 
     const CHUNK: u64 = 256 << 20;
 
@@ -127,13 +120,8 @@ mod tests {
         let mut held = HeldDevices::default();
         *Kind::SuspendableMemory.select_mut(&mut held.ids) = (0..200).collect();
         // Its annotation lowers it: kubelet counts 50 GiB all the same.
-        let of_pod = Record {
-            slot: Slot::from_shares(&Ids::from([1])),
-            id: "pod".to_owned(),
-            gpus: vec!["a".to_owned()],
-            held,
-            asked: String::new(),
-        };
+        let of_pod =
+            SlotRecord { grant: "pod".to_owned(), gpus: vec!["a".to_owned()], held, asked: String::new() };
         let grants = [grant("pod", 30, true), grant("notebook", 10, true), grant("train", 4, false)];
         let taken = Taken::count(&grants, &[of_pod], CHUNK);
         let free = taken.free_of_parts(&gpu, FreeGpu::default(), CHUNK);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{GroupGrant, PendingClaim, PrepareError, Preparer, blocking};
+use super::{GroupGrant, PendingClaim, PrepareError, Preparer};
 use crate::bind::spec_inputs;
-use crate::cdi::{ClaimDevice, ClaimRecord, Prepared, claim_spec};
+use crate::cdi::{CdiDevice, ClaimRecord, Prepared, qualified, spec};
 use crate::dra::claim::Share;
 use crate::dra::claim_annotations;
 
@@ -22,20 +22,20 @@ impl Preparer {
         let minors = known.iter().flat_map(|gpus| gpus.minors());
         let inputs =
             spec_inputs(&self.manager, &self.settings, minors.collect::<Vec<_>>().into_iter()).await?;
-        let devices: Vec<ClaimDevice> = granted.iter().map(|granted| granted.device.clone()).collect();
-        let spec = claim_spec(&inputs, &devices)?;
+        let devices: Vec<CdiDevice> = granted.iter().map(|granted| granted.device.clone()).collect();
+        let spec = spec::<ClaimRecord>(&inputs, &devices)?;
         let texts = granted.iter().filter_map(|granted| Some((granted.key.clone()?, granted.text.clone()?)));
         let record = ClaimRecord {
             namespace: asked.claim.namespace.clone(),
             name: asked.claim.name.clone(),
             uid: asked.claim.uid.clone(),
-            keys: granted.iter().filter_map(|granted| granted.key.clone()).collect(),
             asked: texts.collect(),
             of_pod: claim_annotations::is_of_pod(&asked.found),
             prepared: self.prepared_shares(&asked.shares, granted),
         };
-        let (store, written) = (self.store.clone(), record.clone());
-        blocking(move || store.write_claim(&spec, &written)).await?;
+        // The present specification may name a grant that is gone.
+        self.store.remove::<ClaimRecord>(&record.uid)?;
+        self.store.write(&record, &spec)?;
         self.changed.notify_one();
         Ok(record.prepared)
     }
@@ -51,8 +51,9 @@ impl Preparer {
         text: &str,
     ) -> Result<(), PrepareError> {
         let _lock = self.lock.lock().await;
-        let (store, uid, key, text) = (self.store.clone(), uid.to_owned(), key.to_owned(), text.to_owned());
-        blocking(move || store.note_claim(&uid, &key, &text)).await?;
+        self.store.update(uid, |record: &mut ClaimRecord| {
+            record.asked.insert(key.to_owned(), text.to_owned());
+        })?;
         self.changed.notify_one();
         Ok(())
     }
@@ -65,7 +66,7 @@ impl Preparer {
         let mut named = BTreeSet::new();
         let prepared = shares.iter().map(|share| {
             let group = granted.iter().find(|granted| granted.requests.contains(&share.request));
-            let name = group.map(|granted| granted.device.qualified());
+            let name = group.map(|granted| qualified::<ClaimRecord>(&granted.device.name));
             Prepared {
                 request: share.request.clone(),
                 pool: self.node.clone(),

@@ -7,7 +7,8 @@ use tokio::time::timeout;
 use tracing::info;
 use vcuda_kubelet_api::dra;
 
-use super::{PrepareError, Preparer, blocking};
+use super::{PrepareError, Preparer};
+use crate::cdi::ClaimRecord;
 
 /// Longest time for a claim.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -19,8 +20,7 @@ impl Preparer {
     /// A claim could not be prepared again, or the files cannot be read.
     pub(in crate::dra) async fn restore_files(&self) -> Result<(), PrepareError> {
         let _lock = self.lock.lock().await;
-        let store = self.store.clone();
-        for record in blocking(move || store.claim_records()).await? {
+        for record in self.store.records::<ClaimRecord>()? {
             let claim =
                 dra::Claim { namespace: record.namespace, name: record.name, uid: record.uid.clone() };
             self.known.lock().insert(record.uid, claim);
@@ -28,8 +28,7 @@ impl Preparer {
         let known: Vec<dra::Claim> = self.known.lock().values().cloned().collect();
         let mut result = Ok(());
         for claim in known {
-            let (store, uid) = (self.store.clone(), claim.uid.clone());
-            if blocking(move || store.claim(&uid)).await?.is_some() {
+            if self.store.read::<ClaimRecord>(&claim.uid)?.is_some() {
                 continue;
             }
             // Kubelet's calls wait meanwhile.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tracing::info;
 
-use super::{PrepareError, Preparer, blocking, check_uid, key_prefix};
+use super::{PrepareError, Preparer, check_uid, key_prefix};
+use crate::cdi::ClaimRecord;
 
 /// Longest time in which the manager notices that a container's processes have ended: it looks once a second.
 const USE_ENDS: Duration = Duration::from_secs(2);
@@ -28,8 +29,7 @@ impl Preparer {
             ended.unwrap_or_else(|_| Err(PrepareError::Used(grant.id.clone())))?;
         }
         // The files go first, so that no container starts with a grant that is being released.
-        let (store, claim_uid) = (self.store.clone(), uid.to_owned());
-        blocking(move || store.remove_claim(&claim_uid)).await?;
+        self.store.remove::<ClaimRecord>(uid)?;
         self.changed.notify_one();
         for grant in grants {
             self.manager.release(&grant.id).await?;

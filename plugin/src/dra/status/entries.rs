@@ -127,7 +127,6 @@ mod tests {
             namespace: "n".to_owned(),
             name: "c".to_owned(),
             uid: "u".to_owned(),
-            keys: key.map(str::to_owned).into_iter().collect(),
             asked: BTreeMap::new(),
             of_pod: false,
             prepared: vec![Prepared {
