@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 use tonic::Code;
 use tracing::info;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
+use vcuda_quota::pods::AmountsError;
 
-use crate::amounts::{self, amounts};
+use crate::amounts::{Asked, asked};
 use crate::cdi::{CdiDevice, HeldDevices, Inject, SlotRecord, Store, spec};
-use crate::gpu_request::{DeviceCounts, GpuRequest, gpu_request};
-use crate::ids::{Ids, Kind, Slot};
+use crate::cluster::Cluster;
+use crate::gpu_request::{GpuRequest, device_counts, gpu_request};
+use crate::ids::{Ids, Kind, Slot, digest};
 use crate::manager::Manager;
 use crate::node::{NodeReceiver, NodeState};
 use crate::pods::{Devices, Holder, Pods, find_holder};
-use crate::quota_change_source::QuotaChangeSource;
 use crate::reclaim::ReclaimSender;
 
 mod error;
@@ -61,7 +61,8 @@ pub struct Binder {
     manager: Arc<Manager>,
     store: Store,
     node: NodeReceiver,
-    quota_changes: Arc<dyn QuotaChangeSource>,
+    /// The pods' annotations; `None` without an API server.
+    cluster: Option<Cluster>,
     reclaim: ReclaimSender,
     starts: Starts,
     /// Serializes grants and files: without it, a binding could end a grant that another binding is creating.
@@ -89,7 +90,7 @@ impl Binder {
         manager: Arc<Manager>,
         store: Store,
         node: NodeReceiver,
-        quota_changes: Arc<dyn QuotaChangeSource>,
+        cluster: Option<Cluster>,
         reclaim: ReclaimSender,
     ) -> Self {
         Self {
@@ -98,7 +99,7 @@ impl Binder {
             manager,
             store,
             node,
-            quota_changes,
+            cluster,
             reclaim,
             starts: Starts::default(),
             lock: Mutex::default(),
@@ -128,7 +129,7 @@ impl Binder {
         let holder = find_holder(&snapshot, kind, ids)?;
         for (name, devices) in &holder.containers {
             if devices.ids_of(Kind::Gpu).is_empty() {
-                self.gpu_request(&holder, name, DeviceCounts::count(&devices.ids))?;
+                self.gpu_request(&holder, name, &devices.ids)?;
             }
         }
         match self.starts.starting(kind, ids, &holder, &snapshot) {
@@ -145,14 +146,14 @@ impl Binder {
             return Err(BindError::Foreign(container_name(holder, name), foreign.clone()));
         }
         let slot = Slot::from_shares(devices.ids_of(Kind::Gpu));
-        let gpu_request = self.gpu_request(holder, name, DeviceCounts::count(&devices.ids))?;
+        let gpu_request = self.gpu_request(holder, name, &devices.ids)?;
         let held =
             HeldDevices { pod: pod_name(holder), pod_uid: holder.pod_uid.clone(), ids: devices.ids.clone() };
         let (request, asked) = self.request(&slot, holder, name, &gpu_request).await?;
         let one = StartingContainer {
             slot,
             name,
-            is_limited: gpu_request.memory_bytes.is_some() || self.settings.shim_for_whole_gpus,
+            is_limited: !gpu_request.counted.is_whole || self.settings.shim_for_whole_gpus,
             holder,
             held,
             asked,
@@ -201,14 +202,9 @@ impl Binder {
         Ok(())
     }
 
-    fn gpu_request(
-        &self,
-        holder: &Holder,
-        name: &str,
-        counts: DeviceCounts,
-    ) -> Result<GpuRequest, BindError> {
+    fn gpu_request(&self, holder: &Holder, name: &str, ids: &[Ids; 4]) -> Result<GpuRequest, BindError> {
         let node: Arc<NodeState> = self.node.borrow().clone().unwrap_or_default();
-        gpu_request(counts, self.settings.chunk_bytes, &node.gpus, self.pods.names())
+        gpu_request(device_counts(ids), self.settings.chunk_bytes, &node.gpus, self.pods.names())
             .map_err(|error| BindError::Request(container_name(holder, name), error))
     }
 
@@ -227,33 +223,41 @@ impl Binder {
             pod_uid: holder.pod_uid.clone(),
         };
         let wrong = |why| BindError::Annotations(container_name(holder, name), why);
-        let change: QuotaChange =
-            self.quota_changes.quota_change(&api_holder, &holder.names()).await.map_err(wrong)?;
-        let amounts = amounts(gpu_request, &change).map_err(|error| wrong(error.to_string()))?;
+        let change = match &self.cluster {
+            Some(cluster) => cluster.quota_change_at_start(&api_holder, &holder.names()).await,
+            None => Ok(QuotaChange::default()),
+        };
+        let change = change.map_err(|error| wrong(error.to_string()))?;
+        let asked = amounts_of(gpu_request, &change).map_err(|error| wrong(error.to_string()))?;
         let request = v1::CreateGrantRequest {
-            request_id: request_id(slot, &api_holder, &amounts),
+            request_id: request_id(slot, &api_holder, &asked.text),
             key: slot.to_string(),
             holder: Some(api_holder),
-            amounts: Some(amounts::without_defaults(&amounts, &change)),
+            amounts: Some(asked.amounts),
             gpu_count: gpu_request.gpus,
             include_gpu_uuids: gpu_request.among.clone(),
             suspendable: gpu_request.is_suspendable || change.suspendable.unwrap_or(false),
             ..v1::CreateGrantRequest::default()
         };
-        Ok((request, amounts::canonical_text(&amounts)))
+        Ok((request, asked.text))
+    }
+}
+
+/// The amounts of each GPU for a container with these annotations.
+///
+/// # Errors
+/// The annotations contradict the request.
+fn amounts_of(request: &GpuRequest, annotations: &QuotaChange) -> Result<Asked, AmountsError> {
+    match (request.is_suspendable, annotations.suspendable) {
+        (true, Some(false)) => Err(AmountsError::NotSuspendable),
+        _ => asked(&request.counted, annotations),
     }
 }
 
 /// Identifier of a request: equal for equal slot, container and amounts, and for no others.
-fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &v1::Amounts) -> String {
-    let mut hash = Sha256::new();
-    for word in [&holder.namespace, &holder.pod, &holder.pod_uid, &holder.container] {
-        hash.update(word);
-        hash.update("\n");
-    }
-    hash.update(amounts::canonical_text(amounts));
-    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{slot}-{digest}")
+fn request_id(slot: &Slot, holder: &v1::Holder, amounts: &str) -> String {
+    let words = [&holder.namespace, &holder.pod, &holder.pod_uid, &holder.container].map(String::as_str);
+    format!("{slot}-{}", digest(&format!("{}\n{amounts}", words.join("\n")), 8))
 }
 
 /// `namespace/pod`, or the UID if the pod's name is not known.
@@ -271,25 +275,37 @@ fn container_name(holder: &Holder, container: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amounts::Counted;
+
+    #[test]
+    fn memory_for_suspendable_containers_is_for_no_others() {
+        let counted = Counted { memory_bytes: 4 << 30, cores_permille: 300, ..Counted::default() };
+        let request = GpuRequest { gpus: 1, counted, among: Vec::new(), is_suspendable: true };
+        let change = |suspendable| QuotaChange { suspendable, ..QuotaChange::default() };
+        for allowed in [None, Some(true)] {
+            amounts_of(&request, &change(allowed)).unwrap();
+        }
+        assert_eq!(amounts_of(&request, &change(Some(false))), Err(AmountsError::NotSuspendable));
+    }
 
     /// The manager answers a repeated identifier with the grant that it made before. So another pod's request of the same name
     /// must have another identifier: a pod that was created again has the name of the one before, and another UID.
     #[test]
     fn each_part_of_a_request_changes_its_identifier() {
-        let id = |change: fn(&mut v1::Holder, &mut v1::Amounts), share: u32| {
+        let id = |change: fn(&mut v1::Holder, &mut String), share: u32| {
             let mut holder = v1::Holder {
                 namespace: "n".to_owned(),
                 pod: "p".to_owned(),
                 container: "c".to_owned(),
                 pod_uid: "uid".to_owned(),
             };
-            let mut amounts = v1::Amounts { memory_bytes: 1, ..v1::Amounts::default() };
+            let mut amounts = "memory 1".to_owned();
             change(&mut holder, &mut amounts);
             request_id(&Slot::from_shares(&Ids::from([share])), &holder, &amounts)
         };
         let same = id(|_, _| {}, 1);
         assert_eq!(id(|_, _| {}, 1), same);
-        let changes: [fn(&mut v1::Holder, &mut v1::Amounts); 7] = [
+        let changes: [fn(&mut v1::Holder, &mut String); 7] = [
             // An init container and the container that gets its devices next.
             |holder, _| holder.container = "d".to_owned(),
             |holder, _| holder.namespace = "m".to_owned(),
@@ -298,7 +314,7 @@ mod tests {
             |holder, _| holder.pod_uid.clear(),
             // The same letters, divided in another way.
             |holder, _| (holder.namespace, holder.pod) = ("np".to_owned(), String::new()),
-            |_, amounts| amounts.memory_bytes = 2,
+            |_, amounts| *amounts = "memory 2".to_owned(),
         ];
         let mut ids: Vec<String> = changes.into_iter().map(|change| id(change, 1)).collect();
         ids.extend([id(|_, _| {}, 2), same]);

@@ -17,8 +17,6 @@ use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 use vcuda_quota::pods::annotations::{AnnotationError, quota_change};
 
-use crate::quota_change_source::QuotaChangeSource;
-
 /// Longest wait of a starting container for its pod to appear in the watch: the API server notifies kubelet and this plugin
 /// at the same time.
 const POD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -108,17 +106,5 @@ impl Cluster {
             (Some(uid), held) => uid != held,
         };
         (!is_other).then_some(annotations)
-    }
-}
-
-#[tonic::async_trait]
-impl QuotaChangeSource for Cluster {
-    async fn quota_change(
-        &self,
-        holder: &v1::Holder,
-        names: &BTreeSet<String>,
-    ) -> Result<QuotaChange, String> {
-        let change = self.quota_change_at_start(holder, names).await;
-        change.map_err(|error| error.to_string())
     }
 }

@@ -4,49 +4,27 @@ use thiserror::Error;
 use vcuda_quota::MemorySize;
 use vcuda_quota::pods::{CORES_PER_GPU, Counts, CountsError};
 
+use crate::amounts::Counted;
 use crate::ids::{Ids, Kind};
 use crate::pods::ExtendedResources;
 use crate::resources::{NodeGpu, State};
 
-/// Numbers of devices that kubelet gave to a container.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeviceCounts {
-    /// Number of different GPUs.
-    pub gpus: u32,
-    /// Number of memory chunks, of all GPUs together.
-    pub chunks: u32,
-    /// Percents of GPU time, of all GPUs together.
-    pub percents: u32,
-    /// Number of memory chunks for suspendable containers, of all GPUs together.
-    pub suspendable_chunks: u32,
-}
-
-impl DeviceCounts {
-    /// Counts a container's devices, by [`Kind`].
-    pub fn count(ids: &[Ids; 4]) -> Self {
-        let count = |kind: Kind| u32::try_from(kind.select(ids).len()).unwrap_or(u32::MAX);
-        Self {
-            gpus: count(Kind::Gpu),
-            chunks: count(Kind::Memory),
-            percents: count(Kind::Cores),
-            suspendable_chunks: count(Kind::SuspendableMemory),
-        }
-    }
-}
-
-/// Amounts that a container requests.
+/// Request of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuRequest {
     /// Number of different GPUs.
     pub gpus: u32,
-    /// Memory of each GPU (bytes). `None` means whole GPUs without other containers.
-    pub memory_bytes: Option<u64>,
-    /// GPU time of each GPU (thousandths).
-    pub cores_permille: u32,
+    /// What it has of each.
+    pub counted: Counted,
     /// UUIDs of the GPUs to choose from; empty means any.
     pub among: Vec<String>,
     /// Whether its memory is that for suspendable containers.
     pub is_suspendable: bool,
+}
+
+/// Numbers of a container's devices, by [`Kind`].
+pub fn device_counts(ids: &[Ids; 4]) -> [u32; 4] {
+    ids.each_ref().map(|ids| u32::try_from(ids.len()).unwrap_or(u32::MAX))
 }
 
 /// Numbers of devices that no GPU of this node could serve, even if it were free.
@@ -83,20 +61,19 @@ pub enum RequestError {
     },
 }
 
-/// Computes the amounts of each GPU from a container's device counts, with chunks of `chunk_bytes`.
+/// Computes the request from the numbers of a container's devices, by [`Kind`], with chunks of `chunk_bytes`.
 ///
 /// All chunks and all percents of a GPU mean the whole GPU, without other containers.
 ///
 /// # Errors
 /// The node could not serve the counts even if it were free: see [`RequestError`].
 pub fn gpu_request(
-    device_counts: DeviceCounts,
+    [count, common, percents, suspendable]: [u32; 4],
     chunk_bytes: u64,
     gpus: &[NodeGpu],
     names: &ExtendedResources,
 ) -> Result<GpuRequest, RequestError> {
-    let DeviceCounts { gpus: count, percents, .. } = device_counts;
-    let (kind, chunks) = match (device_counts.chunks, device_counts.suspendable_chunks) {
+    let (kind, chunks) = match (common, suspendable) {
         (chunks, 0) => (Kind::Memory, chunks),
         (0, chunks) => (Kind::SuspendableMemory, chunks),
         (_, _) => {
@@ -135,8 +112,12 @@ pub fn gpu_request(
         .collect();
     Ok(GpuRequest {
         gpus: count,
-        memory_bytes: whole.is_empty().then(|| size(chunks_each)),
-        cores_permille: percents_each * 10,
+        counted: Counted {
+            memory_bytes: size(chunks_each),
+            cores_permille: percents_each * 10,
+            is_whole: !whole.is_empty(),
+            ..Counted::default()
+        },
         among: whole,
         is_suspendable,
     })
@@ -158,9 +139,14 @@ mod tests {
             state: State::Usable,
             numa_node: None,
         };
-        let device_counts = DeviceCounts { gpus, chunks, percents, suspendable_chunks: 0 };
+        let device_counts = [gpus, chunks, percents, 0];
         let node = [gpu("a", 96), gpu("b", 96), gpu("c", 318)];
         gpu_request(device_counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
+    }
+
+    /// Memory of each GPU; `None` for whole ones.
+    fn limited_bytes(request: &GpuRequest) -> Option<u64> {
+        (!request.counted.is_whole).then_some(request.counted.memory_bytes)
     }
 
     fn names() -> ExtendedResources {
@@ -179,13 +165,13 @@ mod tests {
             numa_node: None,
         }];
         let request = |chunks, suspendable_chunks| {
-            let counts = DeviceCounts { gpus: 1, chunks, percents: 100, suspendable_chunks };
+            let counts = [1, chunks, 100, suspendable_chunks];
             gpu_request(counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
         };
         let largest = request(0, 150).unwrap();
-        assert_eq!((largest.memory_bytes, largest.is_suspendable), (Some(150 * 256 * MIB), true));
+        assert_eq!((limited_bytes(&largest), largest.is_suspendable), (Some(150 * 256 * MIB), true));
         let common = request(100, 0).unwrap();
-        assert_eq!((common.memory_bytes, common.is_suspendable), (Some(100 * 256 * MIB), false));
+        assert_eq!((limited_bytes(&common), common.is_suspendable), (Some(100 * 256 * MIB), false));
         let more = request(0, 151).unwrap_err();
         assert!(more.starts_with("v/suspendable-memory: 151 is 37.75 GiB"), "{more}");
         assert!(request(101, 0).unwrap_err().starts_with("v/memory: 101 is"));
@@ -196,9 +182,9 @@ mod tests {
     #[test]
     fn totals_are_split_evenly() {
         let one = request(1, 16, 30).unwrap();
-        assert_eq!((one.memory_bytes, one.cores_permille), (Some(4096 * MIB), 300));
+        assert_eq!((limited_bytes(&one), one.counted.cores_permille), (Some(4096 * MIB), 300));
         let two = request(2, 16, 30).unwrap();
-        assert_eq!((two.memory_bytes, two.cores_permille), (Some(2048 * MIB), 150));
+        assert_eq!((limited_bytes(&two), two.counted.cores_permille), (Some(2048 * MIB), 150));
         assert!(two.among.is_empty());
         let uneven = request(2, 33, 30).unwrap_err();
         assert!(uneven.starts_with("v/memory: 33 ") && uneven.ends_with("32 or 34"), "{uneven}");
@@ -240,7 +226,7 @@ mod tests {
                 numa_node: None,
             };
             let node = [("small", 96, states[0]), ("large", 318, states[1])].map(gpu);
-            let counts = DeviceCounts { gpus: 1, chunks: 97, percents: 10, suspendable_chunks: 0 };
+            let counts = [1, 97, 10, 0];
             gpu_request(counts, 256 * MIB, &node, &names()).map_err(|error| error.to_string())
         };
         let refused = largest([State::Usable, State::Unhealthy]).unwrap_err();
@@ -257,20 +243,20 @@ mod tests {
     #[test]
     fn a_whole_gpu_is_one_of_just_the_requested_size() {
         let largest = request(1, 318, 100).unwrap();
-        assert_eq!((largest.memory_bytes, largest.among), (None, vec!["c".to_owned()]));
+        assert_eq!((limited_bytes(&largest), largest.among), (None, vec!["c".to_owned()]));
         // No GPU has just this many chunks, so the container gets a part of the largest.
         let between = request(1, 200, 100).unwrap();
-        assert_eq!(between.memory_bytes, Some(200 * 256 * MIB));
+        assert_eq!(limited_bytes(&between), Some(200 * 256 * MIB));
         assert!(between.among.is_empty(), "{between:?}");
     }
 
     #[test]
     fn all_of_a_gpu_is_the_gpu() {
         let whole = request(2, 192, 200).unwrap();
-        assert_eq!((whole.memory_bytes, whole.cores_permille), (None, 1000));
+        assert_eq!((limited_bytes(&whole), whole.counted.cores_permille), (None, 1000));
         assert_eq!(whole.among, ["a", "b"]);
         // All its time and not all its memory; or the reverse.
-        assert_eq!(request(1, 95, 100).unwrap().memory_bytes, Some(95 * 256 * MIB));
-        assert_eq!(request(1, 96, 99).unwrap().memory_bytes, Some(96 * 256 * MIB));
+        assert_eq!(limited_bytes(&request(1, 95, 100).unwrap()), Some(95 * 256 * MIB));
+        assert_eq!(limited_bytes(&request(1, 96, 99).unwrap()), Some(96 * 256 * MIB));
     }
 }

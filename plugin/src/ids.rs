@@ -117,13 +117,8 @@ pub struct Slot(String);
 impl Slot {
     /// The slot of these shares: the first 64 bits of the SHA-256 of their sorted IDs.
     pub fn from_shares(shares: &Ids) -> Self {
-        let mut hash = Sha256::new();
-        for number in shares {
-            hash.update(Kind::Gpu.id(*number));
-            hash.update("\n");
-        }
-        let digest = hash.finalize();
-        Self(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        let ids: String = shares.iter().map(|number| Kind::Gpu.id(*number) + "\n").collect();
+        Self(digest(&ids, 8))
     }
 
     /// The slot of this name; `None` if the text is no slot's name.
@@ -142,6 +137,11 @@ impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// The first `bytes` bytes of a text's SHA-256, in hexadecimal.
+pub fn digest(text: &str, bytes: usize) -> String {
+    Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

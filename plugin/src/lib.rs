@@ -26,7 +26,6 @@ pub mod node;
 pub mod pod_events;
 pub mod pods;
 pub mod publish;
-pub mod quota_change_source;
 pub mod reclaim;
 pub mod register;
 pub mod release;

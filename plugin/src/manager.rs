@@ -1,16 +1,25 @@
 //! Client of the manager's gRPC API, with one channel for all calls.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
+use tokio::time::sleep;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::{ConnectError, connect, v1};
 
+/// Interval of questions about the GPUs.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The same until the manager has answered once: kubelet refuses pods for good as long as it reads no list.
+const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of answers without a GPU that are ignored after a start, while the driver may still be loading: after a reboot kubelet fails
+/// the node's pods for good if their devices are not in the first list.
+const EMPTY_ANSWERS_MAX: u32 = 3;
 /// Deadline of the connection and of each call.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Largest answer, which has the grants of a whole node (bytes).
@@ -139,8 +148,20 @@ impl Manager {
         self.response(answer).await
     }
 
-    /// Changes the amounts of a grant.
-    pub async fn resize(&self, request: v1::ResizeGrantRequest) -> Result<v1::Grant, ManagerError> {
+    /// Changes the amounts of a grant, if it is still as `grant` says.
+    pub async fn resize(
+        &self,
+        grant: &v1::Grant,
+        request_id: String,
+        amounts: Option<v1::Amounts>,
+    ) -> Result<v1::Grant, ManagerError> {
+        let request = v1::ResizeGrantRequest {
+            request_id,
+            id: grant.id.clone(),
+            amounts,
+            expected_generation: grant.generation,
+            ..v1::ResizeGrantRequest::default()
+        };
         let answer = self.grants().await?.resize(request).await;
         self.response(answer).await
     }
@@ -150,5 +171,41 @@ impl Manager {
         let request = v1::ReleaseGrantRequest { id: id.to_owned(), even_if_used: false };
         let answer = self.grants().await?.release(request).await;
         self.response(answer).await.map(|_| ())
+    }
+}
+
+/// What a daemon knows of the node's GPUs.
+pub(crate) trait NodeGpus: Clone + PartialEq {
+    /// The same with the reason why the manager does not answer.
+    fn with_problem(&self, problem: String) -> Self;
+}
+
+/// Asks for the node's GPUs until the task is dropped. Each change of what `read` makes of the answer and of the state before is
+/// published, after a call of `note`. While the manager is away, as pods run on, the state stays.
+pub(crate) async fn poll_gpus<T: NodeGpus>(
+    manager: &Manager,
+    state: &watch::Sender<Option<Arc<T>>>,
+    read: impl Fn(v1::ListGpusResponse, Option<&T>) -> T,
+    note: impl Fn(&T),
+) {
+    let mut empty = 0;
+    loop {
+        let before = state.borrow().clone();
+        let (now, pause) = match manager.gpus().await {
+            Ok(answer) if answer.gpus.is_empty() && empty < EMPTY_ANSWERS_MAX => {
+                empty += 1;
+                (None, POLL_INTERVAL)
+            }
+            Ok(answer) => (Some(read(answer, before.as_deref())), POLL_INTERVAL),
+            Err(error) => match &before {
+                Some(before) => (Some(before.with_problem(error.to_string())), POLL_INTERVAL),
+                None => (None, FIRST_POLL_INTERVAL),
+            },
+        };
+        if let Some(now) = now.filter(|now| before.as_deref() != Some(now)) {
+            note(&now);
+            state.send_replace(Some(Arc::new(now)));
+        }
+        sleep(pause).await;
     }
 }

@@ -1,7 +1,6 @@
 //! The node's GPUs and the device lists for kubelet, made from the manager's answers and kept up to date.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -10,17 +9,9 @@ use vcuda_manager_api::v1;
 
 use crate::cdi::{SlotRecord, Store};
 use crate::ids::{Ids, Kind};
-use crate::manager::{Manager, ManagerError};
+use crate::manager::{self, Manager, poll_gpus};
 use crate::metrics::Instruments;
 use crate::resources::{self, HeldIds, List, MEMORY_IDS_MAX, NodeGpu, State, SuspendableChunks};
-
-/// Interval of questions to the manager.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval until the manager has answered once: kubelet refuses pods for good as long as it reads no list.
-const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of answers without a GPU that are ignored after a start, while the driver may still be loading: after a reboot
-/// kubelet fails the node's pods for good if their devices are not in the first list.
-const EMPTY_ANSWERS_MAX: u32 = 3;
 
 /// Most chunks of a GPU, so that the sum over all GPUs does not overflow.
 const CHUNKS_MAX: u32 = 1 << 20;
@@ -45,6 +36,12 @@ impl NodeState {
     /// The list of one resource.
     pub fn list(&self, kind: Kind) -> &List {
         kind.select(&self.lists)
+    }
+}
+
+impl manager::NodeGpus for NodeState {
+    fn with_problem(&self, problem: String) -> Self {
+        Self { problem: Some(problem), ..self.clone() }
     }
 }
 
@@ -74,35 +71,14 @@ impl NodeWatcher {
 
     /// Polls until the task is dropped.
     pub async fn run(self) {
-        let mut empty = 0;
-        loop {
-            let pause = match self.manager.gpus().await {
-                Ok(answer) if answer.gpus.is_empty() && empty < EMPTY_ANSWERS_MAX => {
-                    empty += 1;
-                    POLL_INTERVAL
-                }
-                Ok(answer) => {
-                    let state = self.node_state(answer);
-                    self.publish(state);
-                    POLL_INTERVAL
-                }
-                Err(error) => {
-                    self.note_error(&error);
-                    match self.state.borrow().is_some() {
-                        true => POLL_INTERVAL,
-                        false => FIRST_POLL_INTERVAL,
-                    }
-                }
-            };
-            tokio::time::sleep(pause).await;
-        }
+        let read = |answer, before: Option<&NodeState>| self.node_state(answer, before);
+        poll_gpus(&self.manager, &self.state, read, |state| self.note(state)).await;
     }
 
-    fn node_state(&self, answer: v1::ListGpusResponse) -> NodeState {
+    fn node_state(&self, answer: v1::ListGpusResponse, before: Option<&NodeState>) -> NodeState {
         let gpus: Vec<NodeGpu> = answer.gpus.iter().map(|gpu| node_gpu(gpu, self.chunks)).collect();
         let problem = problem(&answer.problem, &gpus);
         let all_usable = gpus.iter().all(|gpu| gpu.state == State::Usable);
-        let before = self.state.borrow().clone();
         // While all GPUs are healthy it makes no difference which IDs are on which.
         let lists = match before.filter(|before| all_usable && before.gpus == gpus) {
             Some(before) => before.lists.clone(),
@@ -134,44 +110,22 @@ impl NodeWatcher {
         shares.collect()
     }
 
-    fn publish(&self, state: NodeState) {
-        self.state.send_if_modified(|known| {
-            if known.as_deref() == Some(&state) {
-                return false;
-            }
-            let is_listed = |kind: &Kind| self.chunks.has_suspendable || *kind != Kind::SuspendableMemory;
-            let listed = Kind::ALL.into_iter().filter(is_listed).map(|kind| {
-                let list = state.list(kind);
-                let healthy = list.values().filter(|healthy| **healthy).count();
-                self.instruments.listed(kind, healthy, list.len() - healthy);
-                healthy
-            });
-            let healthy: Vec<usize> = listed.collect();
-            info!(
-                gpus = state.gpus.len(),
-                ?healthy,
-                problem = state.problem.as_deref().unwrap_or("none"),
-                "the node's shares, chunks and percents"
-            );
-            *known = Some(Arc::new(state));
-            true
+    /// Logs a state, and counts the devices in it.
+    fn note(&self, state: &NodeState) {
+        let is_listed = |kind: &Kind| self.chunks.has_suspendable || *kind != Kind::SuspendableMemory;
+        let listed = Kind::ALL.into_iter().filter(is_listed).map(|kind| {
+            let list = state.list(kind);
+            let healthy = list.values().filter(|healthy| **healthy).count();
+            self.instruments.listed(kind, healthy, list.len() - healthy);
+            healthy
         });
-    }
-
-    /// Notes why the manager does not answer. The lists stay: the manager is restarted while pods run on.
-    fn note_error(&self, error: &ManagerError) {
-        self.state.send_if_modified(|known| {
-            let problem = error.to_string();
-            let Some(state) = known else {
-                return false;
-            };
-            if state.problem.as_ref() == Some(&problem) {
-                return false;
-            }
-            warn!("{problem}");
-            *known = Some(Arc::new(NodeState { problem: Some(problem), ..NodeState::clone(state) }));
-            true
-        });
+        let healthy: Vec<usize> = listed.collect();
+        info!(
+            gpus = state.gpus.len(),
+            ?healthy,
+            problem = state.problem.as_deref().unwrap_or("none"),
+            "the node's shares, chunks and percents"
+        );
     }
 }
 

@@ -31,7 +31,6 @@ use crate::node::{Chunks, NodeReceiver, NodeWatcher};
 use crate::pod_events;
 use crate::pods::Pods;
 use crate::publish::Publisher;
-use crate::quota_change_source::{NoQuotaChanges, QuotaChangeSource};
 use crate::reclaim::reclaim_channel;
 use crate::register::changes::DirectoryChanges;
 use crate::register::{Directories, Registrar};
@@ -200,7 +199,7 @@ fn start(
         Arc::clone(manager),
         store.clone(),
         node.clone(),
-        quota_changes(cluster.as_ref()),
+        cluster.as_ref().map(|(_, cluster)| cluster.clone()),
         reclaim,
     ));
     let shared = Arc::new(Shared {
@@ -259,14 +258,6 @@ fn chunks(config: &Config) -> Chunks {
 pub(crate) fn event_writer(config: &Config, client: &Client, controller: &str) -> Option<EventWriter> {
     let new = || EventWriter::new(client.clone(), controller, &config.cluster.node);
     config.cluster.events.then(new)
-}
-
-/// Source of the pods' quota changes: their annotations if there is an API server, else none.
-fn quota_changes(cluster: Option<&(Client, Cluster)>) -> Arc<dyn QuotaChangeSource> {
-    match cluster {
-        Some((_, cluster)) => Arc::new(cluster.clone()),
-        None => Arc::new(NoQuotaChanges),
-    }
 }
 
 /// Least recently used order that counts the shares of the records on disk as just used.

@@ -103,14 +103,7 @@ impl Binder {
         if quota(&grant.amounts) == quota(&request.amounts) {
             return Ok(grant);
         }
-        let resize = v1::ResizeGrantRequest {
-            request_id: request.request_id,
-            id: grant.id,
-            amounts: request.amounts,
-            expected_generation: grant.generation,
-            ..v1::ResizeGrantRequest::default()
-        };
-        Ok(self.manager.resize(resize).await?)
+        Ok(self.manager.resize(&grant, request.request_id, request.amounts).await?)
     }
 
     fn are_usable(&self, grant: &v1::Grant) -> bool {

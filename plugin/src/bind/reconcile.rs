@@ -6,12 +6,11 @@ use tracing::info;
 use vcuda_manager_api::v1;
 use vcuda_quota::QuotaChange;
 
-use super::{BindError, Binder, request_id};
-use crate::amounts::{self, amounts};
+use super::{BindError, Binder, amounts_of, request_id};
 use crate::annotation_reconciler::{Reconcile, Refusal};
 use crate::cdi::SlotRecord;
 use crate::cluster::Cluster;
-use crate::gpu_request::{DeviceCounts, gpu_request};
+use crate::gpu_request::{device_counts, gpu_request};
 use crate::pod_events::pod_reference;
 
 #[tonic::async_trait]
@@ -59,29 +58,20 @@ impl Binder {
         grant: v1::Grant,
         change: &QuotaChange,
     ) -> Result<(), String> {
-        let counts = DeviceCounts::count(&record.held.ids);
+        let counts = device_counts(&record.held.ids);
         let node = self.node.borrow().clone().unwrap_or_default();
         let request = gpu_request(counts, self.settings.chunk_bytes, &node.gpus, self.pods.names())
             .map_err(|error| error.to_string())?;
-        let amounts = amounts(&request, change).map_err(|error| error.to_string())?;
-        let asked = amounts::canonical_text(&amounts);
-        if asked == record.asked {
+        let asked = amounts_of(&request, change).map_err(|error| error.to_string())?;
+        if asked.text == record.asked {
             return Ok(());
         }
         let _lock = self.lock.lock().await;
-        let resize = v1::ResizeGrantRequest {
-            request_id: request_id(&record.slot(), &grant.holder.clone().unwrap_or_default(), &amounts),
-            id: grant.id.clone(),
-            amounts: Some(amounts::without_defaults(&amounts, change)),
-            expected_generation: grant.generation,
-            ..v1::ResizeGrantRequest::default()
-        };
-        self.manager.resize(resize).await.map_err(|error| error.to_string())?;
-        let noted = self
-            .store
-            .update(record.slot().as_str(), |record: &mut SlotRecord| record.asked.clone_from(&asked));
-        noted.map_err(|error| error.to_string())?;
-        info!(grant = grant.id, asked, "follows its annotations");
+        let id = request_id(&record.slot(), &grant.holder.clone().unwrap_or_default(), &asked.text);
+        self.manager.resize(&grant, id, Some(asked.amounts)).await.map_err(|error| error.to_string())?;
+        let note = |record: &mut SlotRecord| record.asked.clone_from(&asked.text);
+        self.store.update(record.slot().as_str(), note).map_err(|error| error.to_string())?;
+        info!(grant = grant.id, asked = asked.text, "follows its annotations");
         Ok(())
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
 use thiserror::Error;
-use vcuda_quota::QuotaChange;
 use vcuda_quota::pods::parameters::{self, Parameters, ParametersError};
 use vcuda_quota::pods::quantity::{self, QuantityError};
 
 use super::DRIVER;
 use super::device::{CORES, MEMORY};
+use crate::amounts::Counted;
 
 /// The allocation cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -48,31 +48,8 @@ pub struct Share {
     pub device: String,
     /// ID of the share of the device.
     pub share_id: Option<String>,
-    /// Amounts of the share; `None` for admin access, which sees the GPU and consumes nothing.
-    pub amounts: Option<Amounts>,
-}
-
-/// Amounts that a share consumes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Amounts {
-    /// Memory (bytes).
-    pub memory_bytes: u64,
-    /// Guaranteed GPU time (thousandths). 0 means no guarantee: the share gets the time that others leave.
-    pub cores_permille: u32,
-    /// Change of the quota by the parameters.
-    pub quota_change: QuotaChange,
-    /// Whether it is a whole GPU, without limits.
-    pub is_whole: bool,
-}
-
-impl Amounts {
-    /// Whether a container can have both, each on another GPU. Whole GPUs may differ in size.
-    pub fn is_equal(&self, other: &Self) -> bool {
-        match self.is_whole && other.is_whole {
-            true => self.quota_change == other.quota_change,
-            false => self == other,
-        }
-    }
+    /// Amounts that it consumes; `None` for admin access, which sees the GPU and consumes nothing.
+    pub counted: Option<Counted>,
 }
 
 /// The shares of this driver that were allocated for `claim` in this node's `pool`. `uid` is the UID that kubelet names.
@@ -93,9 +70,9 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
             request: request_base(&result.request).to_owned(),
             device: result.device.clone(),
             share_id: result.share_id.clone(),
-            amounts: match result.admin_access {
+            counted: match result.admin_access {
                 Some(true) => None,
-                _ => Some(amounts(result, claim)?),
+                _ => Some(counted(result, claim)?),
             },
         })
     })
@@ -115,7 +92,7 @@ fn request_base(request: &str) -> &str {
     request.split_once('/').map_or(request, |(base, _)| base)
 }
 
-fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Result<Amounts, ClaimError> {
+fn counted(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Result<Counted, ClaimError> {
     let device = &result.device;
     let consumed = |name: &'static str| {
         let consumed = result.consumed_capacity.as_ref();
@@ -126,10 +103,10 @@ fn amounts(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
     };
     let percent = consumed(CORES)?.min(100);
     let Parameters { quota_change, is_whole } = parameters(claim, &result.request)?;
-    Ok(Amounts {
+    Ok(Counted {
         memory_bytes: consumed(MEMORY)?,
         cores_permille: u32::try_from(percent * 10).unwrap_or(1000),
-        quota_change,
+        parameters: quota_change,
         is_whole,
     })
 }
@@ -190,9 +167,9 @@ pub(super) mod tests {
         ]);
         let [share] = shares(&claim("a", &[result], &config), "a-uid", "node").unwrap().try_into().unwrap();
         assert_eq!((share.request.as_str(), share.device.as_str()), ("gpu", "gpu-1"));
-        let amounts = share.amounts.unwrap();
-        assert_eq!((amounts.memory_bytes, amounts.cores_permille), (4 << 30, 300));
-        assert_eq!(amounts.quota_change.policy, Some(Policy::Burst));
+        let counted = share.counted.unwrap();
+        assert_eq!((counted.memory_bytes, counted.cores_permille), (4 << 30, 300));
+        assert_eq!(counted.parameters.policy, Some(Policy::Burst));
     }
 
     #[test]
@@ -203,7 +180,7 @@ pub(super) mod tests {
         ];
         let claim = claim("a", &results, &json!([]));
         let [share] = shares(&claim, "a-uid", "node").unwrap().try_into().unwrap();
-        assert_eq!((share.request.as_str(), share.amounts), ("see", None));
+        assert_eq!((share.request.as_str(), share.counted), ("see", None));
         assert!(is_ours(&claim));
     }
 

@@ -20,10 +20,12 @@ use vcuda_quota::pods::annotations::quota_change;
 use super::claim::{self, Share};
 use super::claim_annotations::{self, Annotations};
 use super::grants::grant_amounts;
-use super::prepare::{PrepareError, Preparer, hash};
+use super::prepare::{PrepareError, Preparer};
+use crate::amounts::Asked;
 use crate::annotation_reconciler::{RETRY_INTERVAL, Reconcile, Refusal};
 use crate::cdi::{ClaimRecord, Store};
 use crate::cluster::Cluster;
+use crate::ids::digest;
 use crate::manager::Manager;
 
 /// Shortest interval of reads of the shared claims.
@@ -194,24 +196,18 @@ impl ClaimReconciler {
         let holder = grant.holder.as_ref();
         let of_pod = holder.and_then(|holder| claim_annotations::of_pod(claim, pods, holder));
         let annotations = claim_annotations::merged(claim, of_pod);
-        let Some((amounts, text)) = wanted(record, grant, shares, &annotations)? else {
+        let Some(Asked { amounts, text }) = wanted(record, grant, shares, &annotations)? else {
             return Ok(());
         };
-        let resize = v1::ResizeGrantRequest {
-            request_id: format!("{}-{}", grant.key, hash(&format!("{text} {}", grant.generation), 8)),
-            id: grant.id.clone(),
-            amounts: Some(amounts),
-            expected_generation: grant.generation,
-            ..v1::ResizeGrantRequest::default()
-        };
-        self.manager.resize(resize).await?;
+        let id = format!("{}-{}", grant.key, digest(&format!("{text} {}", grant.generation), 8));
+        self.manager.resize(grant, id, Some(amounts)).await?;
         self.preparer.note_amounts(&record.uid, &grant.key, &text).await?;
         info!(grant = grant.id, asked = text, "follows its annotations");
         Ok(())
     }
 }
 
-/// The amounts of a grant under these annotations, and their text; `None` if it has them already.
+/// The amounts of a grant under these annotations; `None` if it has them already.
 ///
 /// # Errors
 /// An annotation is wrong, or asks for more than was allocated.
@@ -220,22 +216,22 @@ fn wanted(
     grant: &v1::Grant,
     shares: &[Share],
     annotations: &Annotations,
-) -> Result<Option<(v1::Amounts, String)>, PrepareError> {
+) -> Result<Option<Asked>, PrepareError> {
     let mut prepared = record.prepared.iter();
     let of_grant = prepared.find(|prepared| prepared.key.as_ref() == Some(&grant.key));
     let share = of_grant.and_then(|prepared| {
         let is_same_share =
             |share: &&Share| share.request == prepared.request && share.device == prepared.device;
-        shares.iter().find(is_same_share)?.amounts.as_ref()
+        shares.iter().find(is_same_share)?.counted.as_ref()
     });
     let (Some(share), Some(holder)) = (share, &grant.holder) else {
         return Ok(None);
     };
     // A wrong name of a container was refused at the start, where the names are known.
     let change = quota_change(annotations, &holder.container, &BTreeSet::new())?;
-    let (amounts, text) = grant_amounts(share, &change)?;
-    let has_them = record.asked.get(&grant.key) == Some(&text);
-    Ok((!has_them).then_some((amounts, text)))
+    let asked = grant_amounts(share, &change)?;
+    let has_them = record.asked.get(&grant.key) == Some(&asked.text);
+    Ok((!has_them).then_some(asked))
 }
 
 #[tonic::async_trait]

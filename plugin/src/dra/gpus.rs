@@ -2,24 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::Device;
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tracing::{info, warn};
 use vcuda_manager_api::v1;
 use vcuda_quota::pods::quantity;
 
 use super::device::{Effect, MEMORY, device_name, devices, is_overcommitted, suspendable_device_name};
-use crate::manager::Manager;
-
-/// Interval of questions to the manager.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval until the manager has answered once.
-const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Number of answers without a GPU that are ignored after a start, while the driver may still be loading.
-const EMPTY_ANSWERS_MAX: u32 = 3;
+use crate::manager::{self, Manager, poll_gpus};
 
 /// Receiver of the node's GPUs; `None` until the manager has answered once.
 pub type Gpus = watch::Receiver<Option<Arc<NodeGpus>>>;
@@ -114,37 +105,18 @@ fn is_outage(answer: &v1::ListGpusResponse) -> bool {
     !answer.problem.is_empty() && answer.gpus.iter().all(|gpu| !gpu.healthy)
 }
 
-/// Asks the manager until the task is dropped. Ill GPUs have a taint with this `effect`.
-pub async fn poll_manager(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>, effect: Effect) {
-    let mut empty = 0;
-    loop {
-        match manager.gpus().await {
-            Ok(answer) if answer.gpus.is_empty() && empty < EMPTY_ANSWERS_MAX => empty += 1,
-            Ok(answer) => publish(&gpus, NodeGpus::from_response(&answer, effect)),
-            // The GPUs stay: the manager is restarted while pods run on.
-            Err(error) => {
-                let known = gpus.borrow().clone();
-                if let Some(known) = known {
-                    let problem = Some(error.to_string());
-                    publish(&gpus, NodeGpus { problem, is_current: false, ..NodeGpus::clone(&known) });
-                }
-            }
-        }
-        let is_known = gpus.borrow().is_some();
-        sleep(if is_known { POLL_INTERVAL } else { FIRST_POLL_INTERVAL }).await;
+impl manager::NodeGpus for NodeGpus {
+    fn with_problem(&self, problem: String) -> Self {
+        Self { problem: Some(problem), is_current: false, ..self.clone() }
     }
 }
 
-fn publish(gpus: &watch::Sender<Option<Arc<NodeGpus>>>, now: NodeGpus) {
-    gpus.send_if_modified(|known| {
-        if known.as_deref() == Some(&now) {
-            return false;
-        }
-        match &now.problem {
-            Some(problem) => warn!("{problem}"),
-            None => info!(gpus = now.devices.len(), "the node's GPUs"),
-        }
-        *known = Some(Arc::new(now));
-        true
-    });
+/// Asks the manager until the task is dropped. Ill GPUs have a taint with this `effect`.
+pub async fn poll_manager(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>, effect: Effect) {
+    let read = |answer, _: Option<&NodeGpus>| NodeGpus::from_response(&answer, effect);
+    let note = |now: &NodeGpus| match &now.problem {
+        Some(problem) => warn!("{problem}"),
+        None => info!(gpus = now.devices.len(), "the node's GPUs"),
+    };
+    poll_gpus(&manager, &gpus, read, note).await;
 }

@@ -3,16 +3,14 @@
 use k8s_openapi::api::core::v1::Pod;
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
-use vcuda_quota::QuotaChange;
-use vcuda_quota::pods::overlaid;
+use vcuda_quota::pods::{AmountsError, overlaid, without_guarantee};
+use vcuda_quota::{Quota, QuotaChange};
 
-use super::claim::{Amounts, Share};
-use super::prepare::{PrepareError, hash, key_prefix};
+use super::claim::Share;
+use super::prepare::{PrepareError, key_prefix};
 use super::users::Group;
-
-mod amounts;
-
-pub(super) use amounts::grant_amounts;
+use crate::amounts::{Asked, Counted, asked, most_permille};
+use crate::ids::digest;
 
 /// The request for a group's grant on `gpus` (UUIDs), with its containers' `annotations`, and the amounts as a text to compare.
 /// Returns `None` for admin access.
@@ -20,7 +18,7 @@ pub(super) use amounts::grant_amounts;
 /// # Errors
 /// A single tenant cannot have these shares.
 pub(super) fn create_request(
-    asked: &dra::Claim,
+    claim: &dra::Claim,
     holder: v1::Holder,
     shares: &[&Share],
     gpus: Vec<String>,
@@ -29,12 +27,11 @@ pub(super) fn create_request(
     let Some((first, common)) = common_amounts(shares)? else {
         return Ok(None);
     };
-    let (amounts, text) = grant_amounts(common, annotations)?;
-    let chosen = overlaid(&common.quota_change, annotations);
-    let suffix = hash(&first.request, 4);
-    let key = format!("{}{suffix}", key_prefix(&asked.uid));
+    let Asked { amounts, text } = grant_amounts(common, annotations)?;
+    let chosen = overlaid(&common.parameters, annotations);
+    let key = format!("{}{}", key_prefix(&claim.uid), digest(&first.request, 4));
     let request = v1::CreateGrantRequest {
-        request_id: format!("{key}-{}", hash(&format!("{text} {}", gpus.join(" ")), 8)),
+        request_id: format!("{key}-{}", digest(&format!("{text} {}", gpus.join(" ")), 8)),
         key,
         holder: Some(holder),
         amounts: Some(amounts),
@@ -45,32 +42,54 @@ pub(super) fn create_request(
     Ok(Some((request, text)))
 }
 
+/// The amounts of the grant for a share whose containers have these annotations.
+///
+/// # Errors
+/// Parameters or annotations contradict the share or each other.
+pub(super) fn grant_amounts(counted: &Counted, annotations: &QuotaChange) -> Result<Asked, PrepareError> {
+    if !counted.is_whole {
+        // Without the annotations first, so that a fault of the parameters is reported as theirs.
+        let guaranteed = counted.cores_permille;
+        let full = Quota::fixed(Some(counted.memory_bytes), most_permille(guaranteed));
+        full.merge(&without_guarantee(guaranteed, counted.parameters))?;
+    }
+    asked(counted, annotations).map_err(|error| match error {
+        AmountsError::Whole | AmountsError::SuspendableWhole => PrepareError::Whole,
+        error => error.into(),
+    })
+}
+
 /// The amounts that all shares have; `None` if all are for admin access.
 ///
 /// # Errors
 /// The shares have different amounts, or only some are for admin access.
-fn common_amounts<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Amounts)>, PrepareError> {
-    let with_amounts = shares.iter().filter_map(|share| Some((*share, share.amounts.as_ref()?)));
-    let Some((first, amounts)) = with_amounts.clone().next() else {
+fn common_amounts<'a>(shares: &[&'a Share]) -> Result<Option<(&'a Share, &'a Counted)>, PrepareError> {
+    let with_amounts = shares.iter().filter_map(|share| Some((*share, share.counted.as_ref()?)));
+    let Some((first, counted)) = with_amounts.clone().next() else {
         return Ok(None);
     };
-    if let Some(admin) = shares.iter().find(|share| share.amounts.is_none()) {
+    if let Some(admin) = shares.iter().find(|share| share.counted.is_none()) {
         return Err(PrepareError::AdminBeside(admin.request.clone()));
     }
     for (other, others) in with_amounts {
-        if !others.is_equal(amounts) {
+        // Whole GPUs may differ in size.
+        let are_equal = match others.is_whole && counted.is_whole {
+            true => others.parameters == counted.parameters,
+            false => others == counted,
+        };
+        if !are_equal {
             return Err(PrepareError::Unequal(first.request.clone(), other.request.clone()));
         }
     }
-    Ok(Some((first, amounts)))
+    Ok(Some((first, counted)))
 }
 
 /// The holder of a grant: the group's first container.
-pub(super) fn grant_holder(asked: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
+pub(super) fn grant_holder(claim: &dra::Claim, group: &Group, pods: &[Pod]) -> v1::Holder {
     let (pod, container) = group.containers.first().cloned().unwrap_or_default();
     let found = pods.iter().find(|found| found.metadata.name.as_deref() == Some(pod.as_str()));
     v1::Holder {
-        namespace: asked.namespace.clone(),
+        namespace: claim.namespace.clone(),
         container,
         pod_uid: found.and_then(|pod| pod.metadata.uid.clone()).unwrap_or_default(),
         pod,
@@ -83,12 +102,12 @@ mod tests {
 
     use super::*;
 
-    fn share(request: &str, amounts: Option<Amounts>) -> Share {
-        Share { request: request.to_owned(), device: "gpu-1".to_owned(), share_id: None, amounts }
+    fn share(request: &str, counted: Option<Counted>) -> Share {
+        Share { request: request.to_owned(), device: "gpu-1".to_owned(), share_id: None, counted }
     }
 
-    fn amounts(cores_permille: u32, quota_change: QuotaChange) -> Amounts {
-        Amounts { memory_bytes: 4 << 30, cores_permille, quota_change, is_whole: false }
+    fn counted(cores_permille: u32, parameters: QuotaChange) -> Counted {
+        Counted { memory_bytes: 4 << 30, cores_permille, parameters, is_whole: false }
     }
 
     fn request(shares: &[&Share]) -> Result<Option<v1::CreateGrantRequest>, String> {
@@ -115,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_request_names_amounts_gpus_and_container() {
-        let request = request(&[&share("gpu", Some(amounts(300, QuotaChange::default())))]).unwrap().unwrap();
+        let request = request(&[&share("gpu", Some(counted(300, QuotaChange::default())))]).unwrap().unwrap();
         let granted = request.amounts.unwrap();
         assert_eq!((granted.memory_bytes, granted.cores_permille), (4 << 30, 300));
         assert_eq!(granted.policy(), v1::Policy::Unspecified, "the namespace's default");
@@ -129,7 +148,7 @@ mod tests {
     fn each_part_of_a_request_changes_its_identifier() {
         let identifiers = |uid: &str, memory_bytes, gpu: &str| {
             let asked = dra::Claim { namespace: "n".to_owned(), name: "c".to_owned(), uid: uid.to_owned() };
-            let one = Amounts { memory_bytes, ..amounts(300, QuotaChange::default()) };
+            let one = Counted { memory_bytes, ..counted(300, QuotaChange::default()) };
             let change = QuotaChange::default();
             let holder = v1::Holder::default();
             let (request, _) =
@@ -159,7 +178,7 @@ mod tests {
             (1000, QuotaChange::default(), 1000),
             (1000, burst, 1000),
         ] {
-            let request = request(&[&share("gpu", Some(amounts(cores, quota_change)))]).unwrap().unwrap();
+            let request = request(&[&share("gpu", Some(counted(cores, quota_change)))]).unwrap().unwrap();
             let quota = Quota::from(request.amounts.as_ref().unwrap());
             assert_eq!(quota.reserved_permille(), reserved, "{cores} {quota_change:?}");
             assert!(quota.is_valid(), "{quota:?}");
@@ -168,8 +187,8 @@ mod tests {
 
     #[test]
     fn shares_of_one_container_are_equal_or_refused() {
-        let one = share("a", Some(amounts(300, QuotaChange::default())));
-        let other = share("b", Some(amounts(400, QuotaChange::default())));
+        let one = share("a", Some(counted(300, QuotaChange::default())));
+        let other = share("b", Some(counted(400, QuotaChange::default())));
         let admin = share("see", None);
         assert!(request(&[&one, &one]).unwrap().is_some());
         assert!(request(&[&one, &other]).unwrap_err().contains("requests a and b"));
@@ -186,7 +205,7 @@ mod tests {
             (Some(true), Some(false), false),
             (None, Some(true), true),
         ] {
-            let share = share("gpu", Some(amounts(300, suspendable(parameter))));
+            let share = share("gpu", Some(counted(300, suspendable(parameter))));
             let (request, _) = request_with(&[&share], &suspendable(annotation)).unwrap().unwrap();
             assert_eq!(request.suspendable, is_suspendable, "{parameter:?} {annotation:?}");
         }
@@ -194,10 +213,10 @@ mod tests {
 
     #[test]
     fn whole_gpus_are_granted_without_limits() {
-        let whole = |request: &str, memory_bytes| Amounts {
+        let whole = |request: &str, memory_bytes| Counted {
             memory_bytes,
             is_whole: true,
-            ..share(request, Some(amounts(0, QuotaChange::default()))).amounts.unwrap()
+            ..share(request, Some(counted(0, QuotaChange::default()))).counted.unwrap()
         };
         // GPUs of unequal size fit together.
         let [one, other] = [("a", 4 << 30), ("b", 8 << 30)]
@@ -212,7 +231,7 @@ mod tests {
     #[test]
     fn a_maximum_without_burst_is_refused() {
         let maximum = QuotaChange { cores_max_permille: Some(800), ..QuotaChange::default() };
-        let error = request(&[&share("gpu", Some(amounts(300, maximum)))]).unwrap_err();
+        let error = request(&[&share("gpu", Some(counted(300, maximum)))]).unwrap_err();
         assert!(error.contains("coresMax 80 % is for policy burst"), "{error}");
     }
 }

@@ -31,7 +31,7 @@ mod unprepare;
 pub use error::PrepareError;
 pub(super) use error::REASONS;
 use names::check_uid;
-pub(super) use names::{hash, key_prefix};
+pub(super) use names::key_prefix;
 
 /// Prepares claims.
 pub(crate) struct Preparer {

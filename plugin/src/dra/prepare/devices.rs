@@ -16,13 +16,13 @@ impl Preparer {
         let memory_bytes = |device: &str| known.as_ref()?.memory_bytes(device);
         let mut are_whole = false;
         for share in shares {
-            let amounts = share.amounts.as_ref().filter(|amounts| amounts.is_whole);
-            if let Some(amounts) = amounts {
+            let counted = share.counted.as_ref().filter(|counted| counted.is_whole);
+            if let Some(counted) = counted {
                 are_whole = true;
                 if known.as_ref().is_some_and(|known| known.is_overcommitted(&share.device)) {
                     return Err(PrepareError::WholeOvercommitted(share.request.clone()));
                 }
-                if memory_bytes(&share.device).is_some_and(|all| amounts.memory_bytes < all) {
+                if memory_bytes(&share.device).is_some_and(|all| counted.memory_bytes < all) {
                     return Err(PrepareError::PartOfWhole(share.request.clone()));
                 }
             }

@@ -1,8 +1,7 @@
 //! Keys of a claim's grants, and the check that a UID can be part of a file's name.
 
-use sha2::{Digest as _, Sha256};
-
 use super::PrepareError;
+use crate::ids::digest;
 use crate::mode::CLAIM_KEYS;
 
 /// Longest UID (bytes).
@@ -10,13 +9,7 @@ const UID_MAX: usize = 64;
 
 /// Beginning of the keys of a claim's grants. The UID is hashed, as keys have at most 40 characters.
 pub(in crate::dra) fn key_prefix(uid: &str) -> String {
-    format!("{CLAIM_KEYS}{}-", hash(uid, 12))
-}
-
-/// The first `bytes` bytes of a text's SHA-256, in hexadecimal.
-pub(in crate::dra) fn hash(text: &str, bytes: usize) -> String {
-    let digest = Sha256::digest(text);
-    digest.iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+    format!("{CLAIM_KEYS}{}-", digest(uid, 12))
 }
 
 /// Checks that a UID can be part of a file's name.
