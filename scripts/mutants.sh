@@ -19,7 +19,7 @@ export CARGO_TARGET_DIR=$target/build
 plugin_files=(
     plugin/src/{amounts,gpu_request,ids,resources,share_lru}.rs
     plugin/src/{bind/grants,bind/parts,pods/holder,publish/parts,serve/authority}.rs
-    plugin/src/dra/{claim,device,device/capacity,grants,grants/amounts,slices/compare,users}.rs
+    plugin/src/dra/{claim,device,device/capacity,grants,slices/compare,users}.rs
 )
 survived=()
 # mutants NAME ARGUMENT...: changes a crate

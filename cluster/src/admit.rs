@@ -15,18 +15,18 @@ use vcuda_quota::pods::{AmountsError, Counts, CountsError, lowered_quota, withou
 use vcuda_quota::{Policy, QuotaChange};
 
 mod claim_bounds;
-pub mod claims;
-pub mod confine;
-pub mod foreign;
-pub mod pod;
+pub(crate) mod claims;
+pub(crate) mod confine;
+pub(crate) mod foreign;
+pub(crate) mod pod;
 mod refusal;
 mod rules;
 mod share;
 
-pub use claim_bounds::validate_claim;
-pub use refusal::{Refusal, RequestError};
-pub use rules::{AliyunUnit, Mode, Rules};
-pub use share::Share;
+pub(crate) use claim_bounds::validate_claim;
+pub(crate) use refusal::{Refusal, RequestError};
+pub(crate) use rules::{AliyunUnit, Mode, Rules};
+pub(crate) use share::Share;
 
 /// Annotation by which a pod chooses between counts and claims. It is for the webhook alone, and taken off.
 const MODE: &str = "vcuda.io/mode";
@@ -34,10 +34,7 @@ const MODE: &str = "vcuda.io/mode";
 const WHOLE_PERMILLE: u32 = 1000;
 
 /// The pod of this namespace as it is to be made. One that asks for no share stays as it is.
-///
-/// # Errors
-/// A sentence for its author: see [`Refusal`].
-pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Value, Refusal> {
+pub(crate) fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Value, Refusal> {
     let mut edited = pod.clone();
     foreign::convert(&mut edited, rules)?;
     let shares = shares(&edited, rules)?;
@@ -65,10 +62,7 @@ pub fn admit(namespace: &str, pod: &Value, rules: &Rules) -> Result<Value, Refus
 }
 
 /// Checks a pod as it will be made, after all webhooks that change pods.
-///
-/// # Errors
-/// As [`admit`]; or it would defeat the limits.
-pub fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refusal> {
+pub(crate) fn validate(namespace: &str, pod: &Value, rules: &Rules) -> Result<(), Refusal> {
     let shares = shares(pod, rules)?;
     let has_counts = shares.iter().any(Option::is_some);
     if has_counts && !has_claim(pod) {

@@ -10,7 +10,7 @@ const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Client by a file, or as in any pod. `None` where this is no pod, or one that was given no token: the chart gives it only to
 /// what asks the API server.
-pub async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServerError> {
+pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Option<Client>, ApiServerError> {
     if kubeconfig.is_none() && !Path::new(TOKEN_FOLDER).exists() {
         return Ok(None);
     }

@@ -21,29 +21,24 @@ pub const DEFAULT_FILE: &str = "/etc/vcuda/cluster.toml";
 /// Everything that can be configured, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Address of the webhook and the extender.
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// Folder of certificate and key.
-    pub certificate: PathBuf,
-    /// Rules of admission.
-    pub rules: Rules,
+    pub(crate) certificate: PathBuf,
+    pub(crate) rules: Rules,
     /// Which of the nodes that fit is the better one.
-    pub score: Score,
+    pub(crate) score: Score,
     /// Whether nodes' annotations are followed, for a scheduler that names nodes and does not send them.
-    pub follows_nodes: bool,
+    pub(crate) follows_nodes: bool,
     /// The API server's configuration, if not that of any pod.
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Address of metrics and health; `None` if they are not served.
-    pub metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// Messages that are logged, and their format.
     pub log: Log,
 }
 
 impl Config {
     /// Reads the file that `flags` name (or the default one, where it exists) and puts the flags over it.
-    ///
-    /// # Errors
-    /// Names file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
         Self::of(&text, path, flags)

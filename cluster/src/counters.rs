@@ -12,9 +12,8 @@ const RESULTS: [(&str, &[&str]); 4] = [
     ("prioritize", &["answered", "wrong"]),
 ];
 
-/// Counts answers by page and result.
 #[derive(Debug)]
-pub struct Counters(BTreeMap<(&'static str, &'static str), AtomicU64>);
+pub(crate) struct Counters(BTreeMap<(&'static str, &'static str), AtomicU64>);
 
 impl Default for Counters {
     fn default() -> Self {
@@ -26,18 +25,14 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counts one answer.
-    pub fn count(&self, page: &'static str, result: &'static str) {
+    pub(crate) fn count(&self, page: &'static str, result: &'static str) {
         if let Some(counter) = self.0.get(&(page, result)) {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// All counters, with whether the certificate is usable as it is in its folder.
-    ///
-    /// # Errors
-    /// Never, as text can always be written.
-    pub fn text(&self, is_certificate_good: bool) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, is_certificate_good: bool) -> Result<String, fmt::Error> {
         let mut text = String::from(
             "# HELP vcuda_cluster_answers Answers of the webhook and the scheduler extender, by page and result.\n\
              # TYPE vcuda_cluster_answers counter\n",

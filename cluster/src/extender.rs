@@ -25,15 +25,15 @@ use crate::admit::Rules;
 use crate::counters::Counters;
 use crate::webhook::json;
 
-pub mod fit;
+pub(crate) mod fit;
 mod nodes;
 mod offers;
 mod pods;
 
-pub use fit::Score;
+pub(crate) use fit::Score;
 use fit::{Asked, fits, score};
-pub use nodes::Nodes;
-pub use pods::BoundPods;
+pub(crate) use nodes::Nodes;
+pub(crate) use pods::BoundPods;
 use pods::PodKey;
 
 /// Largest question (bytes): whole nodes of a large cluster.
@@ -41,9 +41,8 @@ const BODY_MAX: usize = 256 << 20;
 /// Score of a node that says nothing of its GPUs, and of every node for a pod without a share.
 const NEUTRAL: i64 = 0;
 
-/// What the pages need.
 #[derive(Debug, Clone)]
-pub struct Extender {
+pub(crate) struct Extender {
     rules: Arc<Rules>,
     score: Score,
     nodes: Nodes,
@@ -84,8 +83,7 @@ struct HostPriority {
 }
 
 impl Extender {
-    /// One with these.
-    pub fn new(
+    pub(crate) fn new(
         rules: Rules,
         score: Score,
         (nodes, pods): (Nodes, BoundPods),
@@ -94,8 +92,7 @@ impl Extender {
         Self { rules: Arc::new(rules), score, nodes, pods, counters }
     }
 
-    /// The pages.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/filter", post(filter))
             .route("/prioritize", post(prioritize))

@@ -9,13 +9,15 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
-pub mod admit;
-pub mod api;
+mod admit;
+mod api;
 pub mod config;
-pub mod counters;
-pub mod extender;
+mod counters;
+mod extender;
 pub mod kubectl;
-pub mod review;
-pub mod run;
-pub mod templates;
-pub mod webhook;
+mod review;
+mod run;
+mod templates;
+mod webhook;
+
+pub use run::run;

@@ -7,28 +7,21 @@ use thiserror::Error;
 
 /// The one version that is spoken.
 const VERSION: &str = "admission.k8s.io/v1";
-/// Its kind.
 const KIND: &str = "AdmissionReview";
-/// The kind of pods.
-pub const POD: &str = "Pod";
+pub(crate) const POD: &str = "Pod";
 /// Kinds of claims and of what they are made of.
-pub const CLAIMS: [&str; 2] = ["ResourceClaim", "ResourceClaimTemplate"];
+pub(crate) const CLAIMS: [&str; 2] = ["ResourceClaim", "ResourceClaimTemplate"];
 
-/// A body that is no question of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ReviewError {
-    /// Not JSON, or of another form.
+pub(crate) enum ReviewError {
     #[error("not an AdmissionReview: {0}")]
     Form(String),
-    /// Another version or kind.
     #[error(
         "apiVersion \"{0}\", kind \"{1}\": this webhook takes {VERSION}, {KIND} (admissionReviewVersions: [v1])"
     )]
     Version(String, String),
-    /// No question in it.
     #[error("an AdmissionReview without a request")]
     NoRequest,
-    /// A question about something else.
     #[error("a request for a {0}: this page is for {1}; see the rules of the webhook's configuration")]
     Kind(String, String),
 }
@@ -46,16 +39,15 @@ struct Review {
 /// The API server's question, as far as it matters here.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request {
+pub(crate) struct Request {
     /// Repeated in the answer.
-    pub uid: String,
+    pub(crate) uid: String,
     kind: GroupVersionKind,
-    /// Namespace of the object.
     #[serde(default)]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The object that is to be made.
     #[serde(default)]
-    pub object: Value,
+    pub(crate) object: Value,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -64,17 +56,13 @@ struct GroupVersionKind {
 }
 
 impl Request {
-    /// Whether the object is a pod.
-    pub fn is_of_pod(&self) -> bool {
+    pub(crate) fn is_of_pod(&self) -> bool {
         self.kind.kind == POD
     }
 }
 
 /// Reads a question about an object of one of these kinds.
-///
-/// # Errors
-/// It is none.
-pub fn read(body: &[u8], kinds: &[&str]) -> Result<Request, ReviewError> {
+pub(crate) fn read(body: &[u8], kinds: &[&str]) -> Result<Request, ReviewError> {
     let review: Value =
         serde_json::from_slice(body).map_err(|error| ReviewError::Form(format!("not JSON: {error}")))?;
     if !review.is_object() {
@@ -97,7 +85,7 @@ pub fn read(body: &[u8], kinds: &[&str]) -> Result<Request, ReviewError> {
 }
 
 /// The answer that admits, with a patch (RFC 6902) unless it is empty.
-pub fn admitted(uid: &str, patch: &json_patch::Patch) -> Value {
+pub(crate) fn admitted(uid: &str, patch: &json_patch::Patch) -> Value {
     let mut response = json!({"uid": uid, "allowed": true});
     if let Some(response) = response.as_object_mut().filter(|_| !patch.0.is_empty()) {
         let patch = serde_json::to_vec(patch).unwrap_or_default();
@@ -108,7 +96,7 @@ pub fn admitted(uid: &str, patch: &json_patch::Patch) -> Value {
 }
 
 /// The answer that refuses, with a sentence for the pod's author.
-pub fn refused(uid: &str, why: &str) -> Value {
+pub(crate) fn refused(uid: &str, why: &str) -> Value {
     answer(json!({
         "uid": uid, "allowed": false,
         "status": {"status": "Failure", "code": 422, "reason": "Invalid", "message": why},

@@ -24,9 +24,6 @@ use crate::webhook::Webhook;
 const DRAINS: Duration = Duration::from_secs(5);
 
 /// Runs until a signal.
-///
-/// # Errors
-/// The certificate or an address cannot be used.
 pub fn run(config: Config) -> Result<(), RunError> {
     life::block_on(work(config))
 }

@@ -26,7 +26,7 @@ const WAITS_S: [u64; 8] = [0, 1, 2, 4, 8, 16, 32, 64];
 type InProgress = Arc<RwLock<HashSet<(String, String)>>>;
 
 /// Makes the templates of all pods that wait for one, until the runtime ends.
-pub fn follow(client: Client) {
+pub(crate) fn follow(client: Client) {
     let api: Api<Pod> = Api::all(client.clone());
     let in_progress = InProgress::default();
     tokio::spawn(async move {

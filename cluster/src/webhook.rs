@@ -18,21 +18,18 @@ use crate::review::{self, CLAIMS, POD, Request};
 /// Largest question (bytes). The API server takes no object of more than 3 MiB, and sends it once.
 const BODY_MAX: usize = 8 << 20;
 
-/// What the pages need.
 #[derive(Debug, Clone)]
-pub struct Webhook {
+pub(crate) struct Webhook {
     rules: Arc<Rules>,
     counters: Arc<Counters>,
 }
 
 impl Webhook {
-    /// One with these.
-    pub fn new(rules: Rules, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(rules: Rules, counters: Arc<Counters>) -> Self {
         Self { rules: Arc::new(rules), counters }
     }
 
-    /// The pages.
-    pub fn router(self) -> Router {
+    pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/mutate", post(mutate))
             .route("/validate", post(validate))

@@ -39,15 +39,15 @@ fn main() -> ExitCode {
         return life::main(KUBECTL_PLUGIN, |flags| kubectl::run(&flags));
     }
     life::main("vcuda-kubernetes", |Program { daemon }| match daemon {
-        Daemon::DevicePlugin(flags) => on_node(&flags, vcuda_plugin::run::run),
-        Daemon::DraDriver(flags) => on_node(&flags, vcuda_plugin::dra::run::run),
+        Daemon::DevicePlugin(flags) => on_node(&flags, vcuda_plugin::run_device_plugin),
+        Daemon::DraDriver(flags) => on_node(&flags, vcuda_plugin::run_dra_driver),
         Daemon::Cluster(flags) => {
             let config = cluster::Config::load(&flags)?;
             if flags.check {
                 return Ok(());
             }
             let _logging = Logging::start(&config.log);
-            vcuda_cluster::run::run(config)
+            vcuda_cluster::run(config)
         }
     })
 }

@@ -7,37 +7,33 @@ use vcuda_quota::{CoreShare, Policy, Quota, QuotaChange};
 
 /// What a container has of each of its GPUs, as kubelet counted devices or Kubernetes' scheduler allocated a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Memory (bytes).
-    pub memory_bytes: u64,
+pub(crate) struct Counted {
+    pub(crate) memory_bytes: u64,
     /// Guaranteed GPU time (thousandths). 0 means no guarantee: the container gets the time that others leave.
-    pub cores_permille: u32,
+    pub(crate) cores_permille: u32,
     /// Change of the quota by the claim's parameters.
-    pub parameters: QuotaChange,
+    pub(crate) parameters: QuotaChange,
     /// Whether it is a whole GPU, without limits.
-    pub is_whole: bool,
+    pub(crate) is_whole: bool,
 }
 
 /// Amounts to ask the manager for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// The amounts. Fields that neither parameters nor annotations set are left to the namespace's defaults.
-    pub amounts: v1::Amounts,
+    pub(crate) amounts: v1::Amounts,
     /// The amounts with all defaults, as a text that is equal for equal amounts. Each record has it. Its form must not change between
     /// releases: a difference resizes the grant and undoes an operator's change.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// Most GPU time (thousandths) of a container with this guarantee.
-pub fn most_permille(guaranteed: u32) -> u32 {
+pub(crate) fn most_permille(guaranteed: u32) -> u32 {
     if guaranteed == 0 { CoreShare::WHOLE.0 } else { guaranteed }
 }
 
 /// The amounts of each GPU. The manager must not reserve more of the GPU's time than was counted.
-///
-/// # Errors
-/// The annotations contradict what was counted.
-pub fn asked(counted: &Counted, annotations: &QuotaChange) -> Result<Asked, AmountsError> {
+pub(crate) fn asked(counted: &Counted, annotations: &QuotaChange) -> Result<Asked, AmountsError> {
     let chosen = overlaid(&counted.parameters, annotations);
     if counted.is_whole {
         if chosen.suspendable == Some(true) {

@@ -20,20 +20,15 @@ const REASON: &str = "VcudaAnnotationRefused";
 
 /// An annotation that was not applied to its grant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
-    /// The reason, for the log and for an event.
-    pub why: String,
+pub(crate) struct Refusal {
+    pub(crate) why: String,
     /// The object that has the annotations.
-    pub regarding: ObjectReference,
+    pub(crate) regarding: ObjectReference,
 }
 
-/// Applies annotations to grants.
 #[tonic::async_trait]
-pub trait Reconcile: Send + Sync {
+pub(crate) trait Reconcile: Send + Sync {
     /// Applies the present annotations. Returns the refusals by grant.
-    ///
-    /// # Errors
-    /// Records or grants could not be read, so that nothing was applied.
     async fn reconcile(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, String>;
 
     /// Longest time between two calls of [`Reconcile::reconcile`].
@@ -43,7 +38,11 @@ pub trait Reconcile: Send + Sync {
 }
 
 /// Reconciles until the task is dropped. Each refusal is logged, and written to `events`, once.
-pub async fn run(mut cluster: Cluster, reconciler: Arc<dyn Reconcile>, mut events: Option<EventWriter>) {
+pub(crate) async fn run(
+    mut cluster: Cluster,
+    reconciler: Arc<dyn Reconcile>,
+    mut events: Option<EventWriter>,
+) {
     let mut logged: BTreeMap<String, String> = BTreeMap::new();
     loop {
         // After the interval it reconciles in any case, so that a timeout is no error.

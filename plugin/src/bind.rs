@@ -29,33 +29,30 @@ mod reconcile;
 mod spec_inputs;
 mod starts;
 
-pub use error::BindError;
+pub(crate) use error::BindError;
 pub(crate) use spec_inputs::spec_inputs;
 use starts::Starts;
 
 /// Deadline of a binding. Kubelet waits 30 s.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Settings of the configuration for bindings.
 #[derive(Debug, Clone)]
-pub struct BindSettings {
-    /// Size of a memory chunk (bytes).
-    pub chunk_bytes: u64,
+pub(crate) struct BindSettings {
+    pub(crate) chunk_bytes: u64,
     /// Whether a container that has its GPUs alone gets the shim too.
-    pub shim_for_whole_gpus: bool,
+    pub(crate) shim_for_whole_gpus: bool,
     /// Whether a container starts only if the shim is loaded in it.
-    pub strict: bool,
-    /// Folder of the device nodes.
-    pub devices: PathBuf,
+    pub(crate) strict: bool,
+    pub(crate) devices: PathBuf,
     /// The part that brings device nodes and the driver's libraries.
-    pub inject: Inject,
+    pub(crate) inject: Inject,
     /// The driver's root on the host, and the path at which this process sees it.
-    pub driver: (PathBuf, PathBuf),
+    pub(crate) driver: (PathBuf, PathBuf),
 }
 
-/// Binds containers.
 #[derive(Debug)]
-pub struct Binder {
+pub(crate) struct Binder {
     settings: BindSettings,
     pods: Arc<Pods>,
     manager: Arc<Manager>,
@@ -72,9 +69,7 @@ pub struct Binder {
 /// A container at its start.
 struct StartingContainer<'a> {
     slot: Slot,
-    /// The container's name.
     name: &'a str,
-    /// Whether it gets the shim.
     is_limited: bool,
     holder: &'a Holder,
     held: HeldDevices,
@@ -83,8 +78,7 @@ struct StartingContainer<'a> {
 }
 
 impl Binder {
-    /// Creates a binder.
-    pub fn new(
+    pub(crate) fn new(
         settings: BindSettings,
         pods: Arc<Pods>,
         manager: Arc<Manager>,
@@ -110,16 +104,13 @@ impl Binder {
     ///
     /// # Errors
     /// The specification may still be there.
-    pub fn remove_spec(&self, slot: &Slot) -> Result<(), BindError> {
+    pub(crate) fn remove_spec(&self, slot: &Slot) -> Result<(), BindError> {
         self.store.remove::<SlotRecord>(slot.as_str())?;
         Ok(())
     }
 
     /// Binds the container that starts, of which kubelet names the devices of one kind. It makes such a call for each kind.
-    ///
-    /// # Errors
-    /// See [`BindError`]: the container must not start.
-    pub async fn bind(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
+    pub(crate) async fn bind(&self, kind: Kind, ids: &Ids) -> Result<(), BindError> {
         let work = self.bind_starting(kind, ids);
         tokio::time::timeout(DEADLINE, work).await.map_err(|_| BindError::Late)?
     }
@@ -170,7 +161,6 @@ impl Binder {
         }
     }
 
-    /// Creates the grant and writes the container's files.
     async fn grant_and_write(
         &self,
         one: &StartingContainer<'_>,
@@ -244,9 +234,6 @@ impl Binder {
 }
 
 /// The amounts of each GPU for a container with these annotations.
-///
-/// # Errors
-/// The annotations contradict the request.
 fn amounts_of(request: &GpuRequest, annotations: &QuotaChange) -> Result<Asked, AmountsError> {
     match (request.is_suspendable, annotations.suspendable) {
         (true, Some(false)) => Err(AmountsError::NotSuspendable),

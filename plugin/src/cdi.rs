@@ -4,35 +4,30 @@
 use std::path::PathBuf;
 
 use vcuda_cdi::{Device, edits};
-pub use vcuda_cdi::{Inject, Shim, Spec, SpecError, SpecInputs};
+pub(crate) use vcuda_cdi::{Inject, Shim, Spec, SpecError, SpecInputs};
 
 mod record;
 mod store;
 
-pub use record::{ClaimRecord, HeldDevices, Prepared, Record, SlotRecord};
-pub use store::{Store, StoreError};
+pub(crate) use record::{ClaimRecord, HeldDevices, Prepared, Record, SlotRecord};
+pub(crate) use store::{Store, StoreError};
 
 /// A device for containers that use the same GPUs with the same limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CdiDevice {
+pub(crate) struct CdiDevice {
     /// Its name: the slot, or the claim's UID and the group's first request.
-    pub name: String,
+    pub(crate) name: String,
     /// UUIDs of its GPUs, in the order in which the container sees them.
-    pub gpus: Vec<String>,
+    pub(crate) gpus: Vec<String>,
     /// The tenant's directory on the host; `None` without limits.
-    pub limits: Option<PathBuf>,
+    pub(crate) limits: Option<PathBuf>,
 }
 
-/// Qualified CDI name of a device.
-pub fn qualified<R: Record>(name: &str) -> String {
+pub(crate) fn qualified<R: Record>(name: &str) -> String {
     format!("{}={name}", R::KIND)
 }
 
-/// The specification of these devices.
-///
-/// # Errors
-/// An input is missing: see [`SpecError`].
-pub fn spec<R: Record>(inputs: &SpecInputs, devices: &[CdiDevice]) -> Result<Spec, SpecError> {
+pub(crate) fn spec<R: Record>(inputs: &SpecInputs, devices: &[CdiDevice]) -> Result<Spec, SpecError> {
     let mut written = Vec::new();
     for device in devices {
         let container_edits = edits(inputs, &device.gpus, device.limits.as_deref())?;

@@ -24,9 +24,8 @@ const POD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Annotation of a static pod's mirror pod: the UID under which kubelet runs the static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The watched pods of this node.
 #[derive(Debug, Clone)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     pods: Store<PartialObjectMeta<Pod>>,
     /// Number of watch events so far.
     updates: watch::Receiver<u64>,
@@ -35,7 +34,7 @@ pub struct Cluster {
 impl Cluster {
     /// Watches the metadata of the pods that are bound to `node`, until the runtime ends. If the API server does not answer, it
     /// is asked again with growing pauses, and its last answer stays in use.
-    pub fn start(client: Client, node: &str) -> Self {
+    pub(crate) fn start(client: Client, node: &str) -> Self {
         let api: Api<PartialObjectMeta<Pod>> = Api::all(client);
         let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let (reader, writer) = store();
@@ -51,10 +50,7 @@ impl Cluster {
 
     /// The quota change of the pod's annotations for its container. It waits for the pod to appear in the watch; the change is
     /// empty if it does not appear in time. `names` is as in [`quota_change`].
-    ///
-    /// # Errors
-    /// The annotation that is wrong.
-    pub async fn quota_change_at_start(
+    pub(crate) async fn quota_change_at_start(
         &self,
         holder: &v1::Holder,
         names: &BTreeSet<String>,
@@ -77,24 +73,24 @@ impl Cluster {
     }
 
     /// The quota change of the pod's present annotations; `None` if the pod is not in the watch.
-    ///
-    /// # Errors
-    /// The annotation that is wrong.
-    pub fn current_quota_change(&self, holder: &v1::Holder) -> Option<Result<QuotaChange, AnnotationError>> {
+    pub(crate) fn current_quota_change(
+        &self,
+        holder: &v1::Holder,
+    ) -> Option<Result<QuotaChange, AnnotationError>> {
         let annotations = self.annotations(holder)?;
         // A wrong container name was refused at the start, where the names are known.
         Some(quota_change(&annotations, &holder.container, &BTreeSet::new()))
     }
 
     /// Waits until a pod of the node has changed.
-    pub async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         if self.updates.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     /// The present annotations of a grant's pod; `None` if the pod is not in the watch.
-    pub fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
+    pub(crate) fn annotations(&self, holder: &v1::Holder) -> Option<BTreeMap<String, String>> {
         let pod = ObjectRef::new(&holder.pod).within(&holder.namespace);
         let pod: Arc<PartialObjectMeta<Pod>> = self.pods.get(&pod)?;
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();

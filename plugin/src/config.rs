@@ -27,57 +27,47 @@ pub const DEFAULT_FILE: &str = "/etc/vcuda/device-plugin.toml";
 /// The checked configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The manager's socket.
-    pub manager: PathBuf,
-    /// Kubelet's directories.
-    pub directories: Directories,
-    /// Directory of CDI specifications.
-    pub cdi: PathBuf,
-    /// Directory of device nodes.
-    pub devices: PathBuf,
+    pub(crate) manager: PathBuf,
+    pub(crate) directories: Directories,
+    pub(crate) cdi: PathBuf,
+    pub(crate) devices: PathBuf,
     /// The part that brings device nodes and the driver's libraries.
-    pub inject: Inject,
+    pub(crate) inject: Inject,
     /// The driver's root on the host, and the path at which this process sees it.
-    pub driver: (PathBuf, PathBuf),
+    pub(crate) driver: (PathBuf, PathBuf),
     /// Use of the API server.
-    pub cluster: Cluster,
-    /// Names of our resources.
-    pub names: ExtendedResources,
-    /// Size of a memory chunk (bytes).
-    pub chunk_bytes: u64,
+    pub(crate) cluster: Cluster,
+    pub(crate) names: ExtendedResources,
+    pub(crate) chunk_bytes: u64,
     /// Whether a container that has its GPUs alone gets the shim too.
-    pub shim_for_whole_gpus: bool,
+    pub(crate) shim_for_whole_gpus: bool,
     /// Whether a container starts only if the shim is loaded in it.
-    pub strict: bool,
+    pub(crate) strict: bool,
     /// Effect of the taint of an unhealthy GPU in the ResourceSlices.
-    pub unhealthy_effect: Effect,
-    /// Times of the release of unused grants.
-    pub release: ReleaseTimes,
+    pub(crate) unhealthy_effect: Effect,
+    pub(crate) release: ReleaseTimes,
     /// Address of metrics and health; `None` if they are not served.
-    pub metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// Filter and format of the log.
     pub log: Log,
 }
 
 /// Use of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
-    /// This node's name at the API server.
-    pub node: String,
-    /// Whether the API server is asked.
-    pub api: Api,
+pub(crate) struct Cluster {
+    pub(crate) node: String,
+    pub(crate) api: Api,
     /// Path of the kubeconfig file; `None` for the pod's service account.
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Whether the manager's events about a container become Kubernetes events of its pod.
-    pub events: bool,
+    pub(crate) events: bool,
     /// Whether what the GPUs have left is published on the node, for the scheduler extender.
-    pub publish: bool,
+    pub(crate) publish: bool,
 }
 
-/// Whether the API server is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Api {
+pub(crate) enum Api {
     /// If a kubeconfig is set, or this process runs in a pod with a service account.
     #[default]
     Auto,
@@ -87,9 +77,6 @@ pub enum Api {
 
 impl Config {
     /// Reads the file that `flags` name, or the default one if it exists, and applies the flags.
-    ///
-    /// # Errors
-    /// The file cannot be read or a value is wrong. The error names file, line and value: see [`ConfigError`].
     pub fn load(flags: &Flags) -> Result<Config, ConfigError> {
         let (path, text) = config::read(flags.config.as_deref(), Path::new(DEFAULT_FILE))?;
         Config::from_toml(&text, path, flags)
@@ -178,7 +165,10 @@ mod tests {
     fn the_documented_file_is_the_defaults() {
         let documented = include_str!("../../deploy/device-plugin.toml");
         assert_eq!(load(documented, &[]).unwrap(), load("", &[]).unwrap());
-        for key in file::KEYS {
+        let keys = "manager kubelet cdi devices strict [resources] gpu memory cores suspendable_memory chunk [driver] inject root \
+                    seen_at [cluster] api kubeconfig events publish [whole_cards] shim [dra] unhealthy_effect [release] interval \
+                    grace [metrics] listen [log] filter format";
+        for key in keys.split_whitespace() {
             assert!(documented.contains(key), "{key}");
         }
     }

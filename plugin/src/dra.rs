@@ -7,23 +7,24 @@
 //! unprepare the claim; [`orphans`] does so if kubelet does not. Meanwhile [`status`] writes the grants into the claim's
 //! status, [`claim_reconciler`] applies changed annotations, and [`health`] reports unhealthy GPUs to kubelet.
 
-pub mod claim;
+pub(crate) mod claim;
 mod claim_annotations;
-pub mod claim_reconciler;
-pub mod device;
-pub mod gpus;
+pub(crate) mod claim_reconciler;
+pub(crate) mod device;
+pub(crate) mod gpus;
 mod grants;
-pub mod health;
-pub mod metrics;
-pub mod node_lock;
-pub mod orphans;
-pub mod prepare;
-pub mod register;
-pub mod run;
-pub mod service;
-pub mod slices;
-pub mod status;
-pub mod users;
+pub(crate) mod health;
+pub(crate) mod metrics;
+pub(crate) mod node_lock;
+pub(crate) mod orphans;
+pub(crate) mod prepare;
+pub(crate) mod register;
+pub(crate) mod run;
+pub(crate) mod service;
+mod shared;
+pub(crate) mod slices;
+pub(crate) mod status;
+pub(crate) mod users;
 
 /// Name of the driver in slices, claims and device classes.
-pub const DRIVER: &str = "vcuda.io";
+pub(crate) const DRIVER: &str = "vcuda.io";

@@ -39,8 +39,7 @@ impl EventLimiter {
     }
 }
 
-/// Writes events of type Warning.
-pub struct EventWriter {
+pub(crate) struct EventWriter {
     recorder: Recorder,
     limiter: EventLimiter,
     /// Present failure, so that it is logged once.
@@ -56,7 +55,7 @@ impl std::fmt::Debug for EventWriter {
 
 impl EventWriter {
     /// Creates a writer that reports as `controller` (a qualified name) on `node`.
-    pub fn new(client: Client, controller: &str, node: &str) -> Self {
+    pub(crate) fn new(client: Client, controller: &str, node: &str) -> Self {
         let reporter = Reporter { controller: controller.to_owned(), instance: Some(node.to_owned()) };
         Self {
             recorder: Recorder::new(client, reporter),
@@ -67,7 +66,7 @@ impl EventWriter {
     }
 
     /// Writes an event, unless `regarding` has had one of this reason lately. A failure is logged once.
-    pub async fn write(&mut self, regarding: &ObjectReference, reason: &str, note: String) {
+    pub(crate) async fn write(&mut self, regarding: &ObjectReference, reason: &str, note: String) {
         let now = Instant::now();
         let uid = regarding.uid.as_deref().unwrap_or_default();
         if self.forbidden_until.is_some_and(|until| now < until) || !self.limiter.allows(uid, reason, now) {

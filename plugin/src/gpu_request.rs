@@ -9,31 +9,26 @@ use crate::ids::{Ids, Kind};
 use crate::pods::ExtendedResources;
 use crate::resources::{NodeGpu, State};
 
-/// Request of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GpuRequest {
-    /// Number of different GPUs.
-    pub gpus: u32,
-    /// What it has of each.
-    pub counted: Counted,
+pub(crate) struct GpuRequest {
+    pub(crate) gpus: u32,
+    pub(crate) counted: Counted,
     /// UUIDs of the GPUs to choose from; empty means any.
-    pub among: Vec<String>,
+    pub(crate) among: Vec<String>,
     /// Whether its memory is that for suspendable containers.
-    pub is_suspendable: bool,
+    pub(crate) is_suspendable: bool,
 }
 
 /// Numbers of a container's devices, by [`Kind`].
-pub fn device_counts(ids: &[Ids; 4]) -> [u32; 4] {
+pub(crate) fn device_counts(ids: &[Ids; 4]) -> [u32; 4] {
     ids.each_ref().map(|ids| u32::try_from(ids.len()).unwrap_or(u32::MAX))
 }
 
 /// Numbers of devices that no GPU of this node could serve, even if it were free.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum RequestError {
-    /// Numbers that no node could grant.
+pub(crate) enum RequestError {
     #[error(transparent)]
     Counts(#[from] CountsError),
-    /// Memory of both kinds.
     #[error(
         "it asks for {memory} and for {suspendable}: leave one of them out, as a container has the one or the other"
     )]
@@ -43,18 +38,13 @@ pub enum RequestError {
         /// Name of the resource of memory for suspendable ones.
         suspendable: String,
     },
-    /// More than the memory of the largest GPU.
     #[error(
         "{resource}: {count} is {size} on each of {gpus} GPUs; the largest that this node has gives {most}"
     )]
     TooLarge {
-        /// Name of the resource.
         resource: String,
-        /// Number of devices.
         count: u32,
-        /// Size on each GPU.
         size: MemorySize,
-        /// Number of GPUs.
         gpus: u32,
         /// Memory that the largest GPU of the node can give to one container.
         most: MemorySize,
@@ -64,10 +54,7 @@ pub enum RequestError {
 /// Computes the request from the numbers of a container's devices, by [`Kind`], with chunks of `chunk_bytes`.
 ///
 /// All chunks and all percents of a GPU mean the whole GPU, without other containers.
-///
-/// # Errors
-/// The node could not serve the counts even if it were free: see [`RequestError`].
-pub fn gpu_request(
+pub(crate) fn gpu_request(
     [count, common, percents, suspendable]: [u32; 4],
     chunk_bytes: u64,
     gpus: &[NodeGpu],

@@ -6,9 +6,8 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-/// Kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A share of one GPU.
     Gpu,
     /// A chunk of memory.
@@ -21,10 +20,10 @@ pub enum Kind {
 
 impl Kind {
     /// All four. A plugin without a name for the last has three resources.
-    pub const ALL: [Kind; 4] = [Kind::Gpu, Kind::Memory, Kind::Cores, Kind::SuspendableMemory];
+    pub(crate) const ALL: [Kind; 4] = [Kind::Gpu, Kind::Memory, Kind::Cores, Kind::SuspendableMemory];
 
     /// The element of this kind in an array in the order of [`Kind::ALL`].
-    pub fn select<T>(self, [gpu, memory, cores, suspendable]: &[T; 4]) -> &T {
+    pub(crate) fn select<T>(self, [gpu, memory, cores, suspendable]: &[T; 4]) -> &T {
         match self {
             Self::Gpu => gpu,
             Self::Memory => memory,
@@ -34,7 +33,7 @@ impl Kind {
     }
 
     /// Mutable form of [`Kind::select`].
-    pub fn select_mut<T>(self, [gpu, memory, cores, suspendable]: &mut [T; 4]) -> &mut T {
+    pub(crate) fn select_mut<T>(self, [gpu, memory, cores, suspendable]: &mut [T; 4]) -> &mut T {
         match self {
             Self::Gpu => gpu,
             Self::Memory => memory,
@@ -44,7 +43,7 @@ impl Kind {
     }
 
     /// Word in the names of sockets and, after the domain, of resources.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Kind::Gpu => "gpu",
             Kind::Memory => "memory",
@@ -64,12 +63,12 @@ impl Kind {
     }
 
     /// The ID with this number.
-    pub fn id(self, number: u32) -> String {
+    pub(crate) fn id(self, number: u32) -> String {
         format!("{}-{number}", self.letter())
     }
 
     /// The number in an ID of this kind; `None` if the plugin has no such ID.
-    pub fn number(self, id: &str) -> Option<u32> {
+    pub(crate) fn number(self, id: &str) -> Option<u32> {
         let digits = id.strip_prefix(self.letter())?.strip_prefix('-')?;
         let number: u32 = digits.parse().ok()?;
         // "s-+7" and "s-007" are other texts, which the plugin never lists.
@@ -78,24 +77,20 @@ impl Kind {
 }
 
 /// Numbers of IDs of one kind.
-pub type Ids = BTreeSet<u32>;
+pub(crate) type Ids = BTreeSet<u32>;
 
-/// A list of IDs is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum IdError {
-    /// An ID has another form.
+pub(crate) enum IdError {
     #[error("{0:?} is no device of this resource")]
     Foreign(String),
-    /// An ID is there twice.
     #[error("{0:?} is named twice")]
     Repeated(String),
-    /// The list is empty.
     #[error("no device is named")]
     None,
 }
 
 /// The numbers in `ids`.
-pub fn parse(kind: Kind, ids: &[String]) -> Result<Ids, IdError> {
+pub(crate) fn parse(kind: Kind, ids: &[String]) -> Result<Ids, IdError> {
     let mut numbers = Ids::new();
     for id in ids {
         let short = || id.chars().take(64).collect();
@@ -112,23 +107,22 @@ pub fn parse(kind: Kind, ids: &[String]) -> Result<Ids, IdError> {
 
 /// Name of a set of shares, 16 hexadecimal digits: the key of its grant, the name of its CDI device, and part of its file's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(String);
+pub(crate) struct Slot(String);
 
 impl Slot {
     /// The slot of these shares: the first 64 bits of the SHA-256 of their sorted IDs.
-    pub fn from_shares(shares: &Ids) -> Self {
+    pub(crate) fn from_shares(shares: &Ids) -> Self {
         let ids: String = shares.iter().map(|number| Kind::Gpu.id(*number) + "\n").collect();
         Self(digest(&ids, 8))
     }
 
     /// The slot of this name; `None` if the text is no slot's name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         (name.len() == 16 && name.bytes().all(is_hex)).then(|| Self(name.to_owned()))
     }
 
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -140,7 +134,7 @@ impl fmt::Display for Slot {
 }
 
 /// The first `bytes` bytes of a text's SHA-256, in hexadecimal.
-pub fn digest(text: &str, bytes: usize) -> String {
+pub(crate) fn digest(text: &str, bytes: usize) -> String {
     Sha256::digest(text).iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -9,27 +9,30 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
-pub mod amounts;
-pub mod annotation_reconciler;
-pub mod bind;
-pub mod cdi;
-pub mod cluster;
+mod amounts;
+mod annotation_reconciler;
+mod bind;
+mod cdi;
+mod cluster;
 pub mod config;
-pub mod dra;
-pub mod event_writer;
-pub mod gpu_request;
-pub mod ids;
-pub mod manager;
-pub mod metrics;
-pub mod mode;
-pub mod node;
-pub mod pod_events;
-pub mod pods;
-pub mod publish;
-pub mod reclaim;
-pub mod register;
-pub mod release;
-pub mod resources;
-pub mod run;
-pub mod serve;
-pub mod share_lru;
+mod dra;
+mod event_writer;
+mod gpu_request;
+mod ids;
+mod manager;
+mod metrics;
+mod mode;
+mod node;
+mod pod_events;
+mod pods;
+mod publish;
+mod reclaim;
+mod register;
+mod release;
+mod resources;
+mod run;
+mod serve;
+mod share_lru;
+
+pub use dra::run::run as run_dra_driver;
+pub use run::run as run_device_plugin;

@@ -25,20 +25,17 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Largest answer, which has the grants of a whole node (bytes).
 const ANSWER_MAX: usize = 16 << 20;
 
-/// The manager has not carried out a request.
 #[derive(Debug, Error)]
-pub enum ManagerError {
-    /// The manager does not answer.
+pub(crate) enum ManagerError {
     #[error(transparent)]
     Unreachable(#[from] ConnectError),
-    /// The manager refuses.
     #[error("{}", .0.message())]
     Refused(Status),
 }
 
 impl ManagerError {
     /// The gRPC code; `Unavailable` if the manager does not answer.
-    pub fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Self::Unreachable(_) => Code::Unavailable,
             Self::Refused(status) => status.code(),
@@ -46,16 +43,15 @@ impl ManagerError {
     }
 }
 
-/// Client of the manager.
 #[derive(Debug)]
-pub struct Manager {
+pub(crate) struct Manager {
     socket: PathBuf,
     channel: Mutex<Option<Channel>>,
 }
 
 impl Manager {
     /// Creates a client of the manager that listens at `socket`, now or later.
-    pub fn new(socket: &Path) -> Self {
+    pub(crate) fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned(), channel: Mutex::default() }
     }
 
@@ -90,11 +86,7 @@ impl Manager {
         Ok(NodeClient::new(self.channel().await?).max_decoding_message_size(ANSWER_MAX))
     }
 
-    /// The node's GPUs.
-    ///
-    /// # Errors
-    /// See [`ManagerError`], as for all calls.
-    pub async fn gpus(&self) -> Result<v1::ListGpusResponse, ManagerError> {
+    pub(crate) async fn gpus(&self) -> Result<v1::ListGpusResponse, ManagerError> {
         // The plugin polls each second and does not need the use.
         let request = v1::ListGpusRequest::default();
         let answer = self.node().await?.list_gpus(request).await;
@@ -102,20 +94,20 @@ impl Manager {
     }
 
     /// Status of the manager: its release and installed files.
-    pub async fn status(&self) -> Result<v1::NodeStatus, ManagerError> {
+    pub(crate) async fn status(&self) -> Result<v1::NodeStatus, ManagerError> {
         let answer = self.node().await?.get_status(v1::GetStatusRequest {}).await;
         self.response(answer).await
     }
 
     /// Stream of the manager's events: the kept ones, then new ones.
-    pub async fn events(&self) -> Result<tonic::Streaming<v1::Event>, ManagerError> {
+    pub(crate) async fn events(&self) -> Result<tonic::Streaming<v1::Event>, ManagerError> {
         let request = v1::WatchEventsRequest::default();
         let answer = self.node().await?.watch_events(request).await;
         self.response(answer).await
     }
 
     /// Whether the manager knows a living process of the grant's container.
-    pub async fn is_used(&self, id: &str) -> Result<bool, ManagerError> {
+    pub(crate) async fn is_used(&self, id: &str) -> Result<bool, ManagerError> {
         let request = v1::ListContainersRequest { id: id.to_owned() };
         let answer = self.node().await?.list_containers(request).await;
         match self.response(answer).await {
@@ -126,7 +118,7 @@ impl Manager {
     }
 
     /// The grant with this key; `None` if there is none.
-    pub async fn find(&self, key: &str) -> Result<Option<v1::Grant>, ManagerError> {
+    pub(crate) async fn find(&self, key: &str) -> Result<Option<v1::Grant>, ManagerError> {
         let request = v1::GetGrantRequest { grant: Some(v1::get_grant_request::Grant::Key(key.to_owned())) };
         let answer = self.grants().await?.get(request).await;
         match self.response(answer).await {
@@ -136,20 +128,18 @@ impl Manager {
         }
     }
 
-    /// All grants of the node.
-    pub async fn list(&self) -> Result<Vec<v1::Grant>, ManagerError> {
+    pub(crate) async fn list(&self) -> Result<Vec<v1::Grant>, ManagerError> {
         let answer = self.grants().await?.list(v1::ListGrantsRequest {}).await;
         Ok(self.response(answer).await?.grants)
     }
 
-    /// Creates a grant.
-    pub async fn create(&self, request: v1::CreateGrantRequest) -> Result<v1::Grant, ManagerError> {
+    pub(crate) async fn create(&self, request: v1::CreateGrantRequest) -> Result<v1::Grant, ManagerError> {
         let answer = self.grants().await?.create(request).await;
         self.response(answer).await
     }
 
     /// Changes the amounts of a grant, if it is still as `grant` says.
-    pub async fn resize(
+    pub(crate) async fn resize(
         &self,
         grant: &v1::Grant,
         request_id: String,
@@ -167,14 +157,13 @@ impl Manager {
     }
 
     /// Releases a grant that no process uses. A missing grant counts as released.
-    pub async fn release(&self, id: &str) -> Result<(), ManagerError> {
+    pub(crate) async fn release(&self, id: &str) -> Result<(), ManagerError> {
         let request = v1::ReleaseGrantRequest { id: id.to_owned(), even_if_used: false };
         let answer = self.grants().await?.release(request).await;
         self.response(answer).await.map(|_| ())
     }
 }
 
-/// What a daemon knows of the node's GPUs.
 pub(crate) trait NodeGpus: Clone + PartialEq {
     /// The same with the reason why the manager does not answer.
     fn with_problem(&self, problem: String) -> Self;

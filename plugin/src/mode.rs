@@ -7,7 +7,9 @@ use std::io;
 use std::time::Duration;
 
 use nix::fcntl::Flock;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
 use vcuda_manager_api::v1;
 
 use crate::cdi::{ClaimRecord, SlotRecord, Store};
@@ -17,7 +19,7 @@ use crate::register::Directories;
 use crate::run::{LOCK_POLL, try_lock};
 
 /// Beginning of the keys of all claims' grants.
-pub const CLAIM_KEYS: &str = "claim-";
+pub(crate) const CLAIM_KEYS: &str = "claim-";
 /// Longest wait for the manager's list of grants. If the manager does not answer, the files decide.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Interval of checks whether the shares of the other mode have ended.
@@ -25,9 +27,16 @@ const REFUSAL_POLL: Duration = Duration::from_secs(1);
 /// Most pods that a refusal names.
 const NAMED_MAX: usize = 3;
 
-/// A mode in which pods get shares.
+/// Whether a daemon has the node's locks. If not, the reason; `None` while another daemon is at work.
+pub(crate) type LockState = Result<(), Option<String>>;
+
+/// State of a daemon that has not tried yet to take the locks.
+pub(crate) fn starting() -> LockState {
+    Err(Some("it is starting".to_owned()))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Extended resources.
     Plugin,
     /// ResourceClaims (Dynamic Resource Allocation).
@@ -36,15 +45,14 @@ pub enum Mode {
 
 impl Mode {
     /// Name in the chart, and in the node's label.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plugin => "plugin",
             Self::Dra => "dra",
         }
     }
 
-    /// The other mode.
-    pub fn other(self) -> Self {
+    pub(crate) fn other(self) -> Self {
         match self {
             Self::Plugin => Self::Dra,
             Self::Dra => Self::Plugin,
@@ -52,7 +60,7 @@ impl Mode {
     }
 
     /// The mode of a grant; `None` if an operator made the grant.
-    pub fn from_grant(grant: &v1::Grant) -> Option<Self> {
+    pub(crate) fn from_grant(grant: &v1::Grant) -> Option<Self> {
         match grant.key.starts_with(CLAIM_KEYS) {
             true => Some(Self::Dra),
             false => Slot::named(&grant.key).map(|_| Self::Plugin),
@@ -78,16 +86,16 @@ impl Mode {
     }
 
     /// Waits until this is the only daemon of the node and `refusal` gives no reason: two daemons would remove each other's
-    /// sockets and count a GPU twice. `report` receives the reason for the wait; `None` while another daemon is at work.
+    /// sockets and count a GPU twice. Keeps `state` up to date.
     pub(crate) async fn wait_for_node<R: Future<Output = Option<String>>>(
         self,
         directories: &Directories,
         refusal: impl Fn() -> R,
-        mut report: impl FnMut(Option<String>),
+        state: &watch::Sender<LockState>,
     ) -> [Flock<File>; 2] {
         loop {
             if let Some(why) = refusal().await {
-                report(Some(why));
+                wait(state, Some(why));
                 sleep(REFUSAL_POLL).await;
                 continue;
             }
@@ -95,14 +103,20 @@ impl Mode {
             while begun.elapsed() < REFUSAL_POLL {
                 match self.lock_node(directories) {
                     Ok(locks) => match refusal().await {
-                        None => return locks,
+                        None => {
+                            state.send_modify(|state| *state = Ok(()));
+                            return locks;
+                        }
                         // The other daemon has created shares of its mode until its end.
                         Some(_) => break,
                     },
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => report(None),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(state, None),
                     Err(error) => {
                         let path = directories.own();
-                        report(Some(format!("{}: {error}; is kubelet's directory mounted?", path.display())));
+                        wait(
+                            state,
+                            Some(format!("{}: {error}; is kubelet's directory mounted?", path.display())),
+                        );
                     }
                 }
                 sleep(LOCK_POLL).await;
@@ -122,6 +136,21 @@ impl Mode {
         }
         refusal_text(self, &live)
     }
+}
+
+/// Sets the reason for the wait, and logs it once.
+fn wait(state: &watch::Sender<LockState>, why: Option<String>) {
+    state.send_if_modified(|known| {
+        let waits = Err(why);
+        let is_new = *known != waits;
+        if let (true, Err(why)) = (is_new, &waits) {
+            let another =
+                "another device plugin or driver is at work on this node; this one waits for its end";
+            warn!("{}", why.as_deref().unwrap_or(another));
+        }
+        *known = waits;
+        is_new
+    });
 }
 
 /// Names of the pods or claims that have files of this mode.

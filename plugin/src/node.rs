@@ -18,23 +18,21 @@ const CHUNKS_MAX: u32 = 1 << 20;
 
 /// The node's GPUs and lists at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeState {
+pub(crate) struct NodeState {
     /// All GPUs, including those that cannot be used.
-    pub gpus: Vec<NodeGpu>,
+    pub(crate) gpus: Vec<NodeGpu>,
     /// The list of each resource, by [`Kind`].
     lists: [List; 4],
     /// The reason why no GPU can be given out, or why the manager does not answer.
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
 impl NodeState {
-    /// Kubelet's list of one resource.
-    pub fn devices(&self, kind: Kind) -> Vec<Device> {
+    pub(crate) fn devices(&self, kind: Kind) -> Vec<Device> {
         resources::devices(kind, self.list(kind), resources::common_numa_node(&self.gpus))
     }
 
-    /// The list of one resource.
-    pub fn list(&self, kind: Kind) -> &List {
+    pub(crate) fn list(&self, kind: Kind) -> &List {
         kind.select(&self.lists)
     }
 }
@@ -46,11 +44,10 @@ impl manager::NodeGpus for NodeState {
 }
 
 /// Receiver of the node's state; `None` until the manager has answered once.
-pub type NodeReceiver = watch::Receiver<Option<Arc<NodeState>>>;
+pub(crate) type NodeReceiver = watch::Receiver<Option<Arc<NodeState>>>;
 
-/// Polls the manager and publishes the node's state.
 #[derive(Debug)]
-pub struct NodeWatcher {
+pub(crate) struct NodeWatcher {
     manager: Arc<Manager>,
     store: Store,
     chunks: Chunks,
@@ -60,17 +57,20 @@ pub struct NodeWatcher {
 
 impl NodeWatcher {
     /// Creates a watcher that polls `manager` and counts memory in `chunks`.
-    pub fn new(manager: Arc<Manager>, store: Store, chunks: Chunks, instruments: Arc<Instruments>) -> Self {
+    pub(crate) fn new(
+        manager: Arc<Manager>,
+        store: Store,
+        chunks: Chunks,
+        instruments: Arc<Instruments>,
+    ) -> Self {
         Self { manager, store, chunks, instruments, state: watch::Sender::default() }
     }
 
-    /// Receiver of the node's state.
-    pub fn subscribe(&self) -> NodeReceiver {
+    pub(crate) fn subscribe(&self) -> NodeReceiver {
         self.state.subscribe()
     }
 
-    /// Polls until the task is dropped.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let read = |answer, before: Option<&NodeState>| self.node_state(answer, before);
         poll_gpus(&self.manager, &self.state, read, |state| self.note(state)).await;
     }
@@ -154,13 +154,11 @@ fn held_by_gpu(held: &[(String, [Ids; 4])], kind: Kind) -> HeldIds {
     of_kind
 }
 
-/// How memory is counted.
 #[derive(Debug, Clone, Copy)]
-pub struct Chunks {
-    /// Size of a chunk (bytes).
-    pub bytes: u64,
+pub(crate) struct Chunks {
+    pub(crate) bytes: u64,
     /// Whether kubelet is told of memory for suspendable containers, as it has a name.
-    pub has_suspendable: bool,
+    pub(crate) has_suspendable: bool,
 }
 
 fn node_gpu(gpu: &v1::Gpu, chunks: Chunks) -> NodeGpu {

@@ -20,8 +20,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Greatest age of an event that is copied (ms).
 const MAX_AGE_MS: i64 = 60_000;
 
-/// Copies events until the task is dropped.
-pub async fn run(events: EventWriter, manager: Arc<Manager>) {
+pub(crate) async fn run(events: EventWriter, manager: Arc<Manager>) {
     let mut writer = Writer { events, manager, holders: HashMap::new(), newest_ms: 0 };
     loop {
         if let Err(error) = writer.stream_events().await {

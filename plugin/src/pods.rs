@@ -23,77 +23,73 @@ use crate::ids::{Ids, Kind};
 mod checkpoint;
 mod holder;
 
-pub use checkpoint::CheckpointError;
-pub use holder::{Holder, HolderError, find_holder};
+pub(crate) use checkpoint::CheckpointError;
+pub(crate) use holder::{Holder, HolderError, find_holder};
 
 /// Shortest interval of requests: kubelet answers 100 a second for all clients, and refuses more
 /// (pkg/kubelet/apis/podresources).
 const MIN_INTERVAL: Duration = Duration::from_millis(15);
 /// Most retries of a request that kubelet refuses for its rate.
 const RETRIES_MAX: u32 = 20;
-/// Deadline of an answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Names of the extended resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExtendedResources {
+pub(crate) struct ExtendedResources {
     /// By [`Kind`]; `None` if the plugin has no such resource.
     names: [Option<String>; 4],
 }
 
 impl ExtendedResources {
     /// Creates the names of shares, chunks and percents, and of chunks for suspendable containers if kubelet is told of them.
-    pub fn new([gpu, memory, cores]: [String; 3], suspendable_memory: Option<String>) -> Self {
+    pub(crate) fn new([gpu, memory, cores]: [String; 3], suspendable_memory: Option<String>) -> Self {
         Self { names: [Some(gpu), Some(memory), Some(cores), suspendable_memory] }
     }
 
     /// Name of a resource; empty if the plugin has no such resource.
-    pub fn name(&self, kind: Kind) -> &str {
+    pub(crate) fn name(&self, kind: Kind) -> &str {
         kind.select(&self.names).as_deref().unwrap_or_default()
     }
 
     /// Kinds of which the plugin has a resource.
-    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
         Kind::ALL.into_iter().filter(|kind| kind.select(&self.names).is_some())
     }
 
     /// Whether kubelet is told of chunks for suspendable containers.
-    pub fn has_suspendable_memory(&self) -> bool {
+    pub(crate) fn has_suspendable_memory(&self) -> bool {
         Kind::SuspendableMemory.select(&self.names).is_some()
     }
 
     /// Names of shares, percents, and of this kind of memory.
-    pub fn resources(&self, memory: Kind) -> ResourceNames<'_> {
+    pub(crate) fn resources(&self, memory: Kind) -> ResourceNames<'_> {
         let [gpu, memory, cores] = [Kind::Gpu, memory, Kind::Cores].map(|kind| self.name(kind));
         ResourceNames { gpu, memory, cores }
     }
 
     /// The resource of this name; `None` if it is not ours.
-    pub fn kind(&self, name: &str) -> Option<Kind> {
+    pub(crate) fn kind(&self, name: &str) -> Option<Kind> {
         self.kinds().find(|kind| self.name(*kind) == name)
     }
 }
 
-/// PodResources does not answer.
 #[derive(Debug, Clone, Error)]
 #[error("kubelet's PodResources ({}) does not answer: {why}", .socket.display())]
-pub struct PodsError {
+pub(crate) struct PodsError {
     socket: PathBuf,
     why: String,
 }
 
 /// Our devices of one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Devices {
+pub(crate) struct Devices {
     /// By [`Kind`].
-    pub ids: [Ids; 4],
+    pub(crate) ids: [Ids; 4],
     /// Device IDs of our resources that the plugin never listed.
-    pub foreign: BTreeSet<String>,
+    pub(crate) foreign: BTreeSet<String>,
 }
 
 impl Devices {
-    /// IDs of one kind.
-    pub fn ids_of(&self, kind: Kind) -> &Ids {
+    pub(crate) fn ids_of(&self, kind: Kind) -> &Ids {
         kind.select(&self.ids)
     }
 
@@ -108,54 +104,51 @@ impl Devices {
     }
 
     /// Whether the container has no device of our resources.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ids.iter().all(BTreeSet::is_empty) && self.foreign.is_empty()
     }
 }
 
 /// A pod's containers that have devices of ours, by name.
-pub type Containers = BTreeMap<String, Devices>;
+pub(crate) type Containers = BTreeMap<String, Devices>;
 
 /// Kubelet's answers at a moment.
 #[derive(Debug, Default)]
-pub struct PodsSnapshot {
+pub(crate) struct PodsSnapshot {
     /// From PodResources: namespace and name of each pod, and its containers without plain init containers.
-    pub listed: Vec<(String, String, Containers)>,
+    pub(crate) listed: Vec<(String, String, Containers)>,
     /// From the checkpoint: all containers of each pod, by the pod's UID.
-    pub checkpoint: BTreeMap<String, Containers>,
-    /// The reason why the checkpoint could not be used.
-    pub checkpoint_problem: Option<CheckpointError>,
+    pub(crate) checkpoint: BTreeMap<String, Containers>,
+    pub(crate) checkpoint_problem: Option<CheckpointError>,
 }
 
 impl PodsSnapshot {
     /// The containers in PodResources, without plain init containers.
-    pub fn listed(&self) -> impl Iterator<Item = &Devices> {
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Devices> {
         self.listed.iter().flat_map(|(_, _, containers)| containers.values())
     }
 
     /// The containers in the checkpoint, including those of pods that ended since it was written.
-    pub fn recorded(&self) -> impl Iterator<Item = &Devices> {
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = &Devices> {
         self.checkpoint.values().flat_map(BTreeMap::values)
     }
 }
 
 /// Version of the checkpoint's file (inode, seconds and nanoseconds of its change): kubelet replaces the file each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CheckpointVersion(u64, i64, i64);
+pub(crate) struct CheckpointVersion(u64, i64, i64);
 
 /// Reads from kubelet which devices each container has.
 #[derive(Debug)]
-pub struct Pods {
+pub(crate) struct Pods {
     socket: PathBuf,
     checkpoint: PathBuf,
     names: ExtendedResources,
     channel: Mutex<Option<Channel>>,
-    /// Number of calls so far.
     calls: AtomicU64,
     last: Mutex<LastAnswer>,
 }
 
-/// The last answer.
 #[derive(Debug, Default)]
 struct LastAnswer {
     /// Number of calls that had been made when kubelet was asked.
@@ -166,7 +159,7 @@ struct LastAnswer {
 
 impl Pods {
     /// Creates a reader of PodResources at `socket` and of the file `checkpoint`.
-    pub fn new(socket: &Path, checkpoint: &Path, names: ExtendedResources) -> Self {
+    pub(crate) fn new(socket: &Path, checkpoint: &Path, names: ExtendedResources) -> Self {
         Self {
             socket: socket.to_owned(),
             checkpoint: checkpoint.to_owned(),
@@ -177,18 +170,14 @@ impl Pods {
         }
     }
 
-    /// Names of our resources.
-    pub fn names(&self) -> &ExtendedResources {
+    pub(crate) fn names(&self) -> &ExtendedResources {
         &self.names
     }
 
     /// All containers with devices now. A checkpoint that cannot be used is left out, with the reason.
     ///
     /// Concurrent callers share an answer. No caller gets an answer from before its call.
-    ///
-    /// # Errors
-    /// PodResources does not answer.
-    pub async fn snapshot(&self) -> Result<Arc<PodsSnapshot>, PodsError> {
+    pub(crate) async fn snapshot(&self) -> Result<Arc<PodsSnapshot>, PodsError> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let mut last = self.last.lock().await;
         if let Some(answer) = last.answer.as_ref().filter(|_| last.calls_before > number) {
@@ -204,7 +193,7 @@ impl Pods {
     }
 
     /// The present version of the checkpoint's file; `None` if there is no file.
-    pub fn checkpoint_version(&self) -> Option<CheckpointVersion> {
+    pub(crate) fn checkpoint_version(&self) -> Option<CheckpointVersion> {
         let metadata = std::fs::metadata(&self.checkpoint).ok()?;
         Some(CheckpointVersion(metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
     }

@@ -29,9 +29,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Time after which the annotation is written again: another hand may have removed it.
 const REWRITE: u32 = 300;
 
-/// Publishes the node's GPUs.
 #[derive(Clone)]
-pub struct Publisher {
+pub(crate) struct Publisher {
     nodes: Api<Node>,
     node: String,
     chunks: Chunks,
@@ -45,13 +44,11 @@ impl std::fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// One for this node.
-    pub fn new(client: Client, node: &str, chunks: Chunks, store: Store) -> Self {
+    pub(crate) fn new(client: Client, node: &str, chunks: Chunks, store: Store) -> Self {
         Self { nodes: Api::all(client), node: node.to_owned(), chunks, store }
     }
 
-    /// Publishes until it is dropped.
-    pub async fn run(self, manager: Arc<Manager>) {
+    pub(crate) async fn run(self, manager: Arc<Manager>) {
         let mut written: Option<String> = None;
         let mut looks = 0;
         loop {

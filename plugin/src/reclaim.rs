@@ -10,14 +10,13 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sends requests to the releaser.
 #[derive(Debug, Clone)]
-pub struct ReclaimSender(mpsc::Sender<oneshot::Sender<usize>>);
+pub(crate) struct ReclaimSender(mpsc::Sender<oneshot::Sender<usize>>);
 
 /// Receives the requests in the releaser.
 #[derive(Debug)]
-pub struct ReclaimReceiver(mpsc::Receiver<oneshot::Sender<usize>>);
+pub(crate) struct ReclaimReceiver(mpsc::Receiver<oneshot::Sender<usize>>);
 
-/// Both ends of a new channel.
-pub fn reclaim_channel() -> (ReclaimSender, ReclaimReceiver) {
+pub(crate) fn reclaim_channel() -> (ReclaimSender, ReclaimReceiver) {
     let (requests, received) = mpsc::channel(64);
     (ReclaimSender(requests), ReclaimReceiver(received))
 }
@@ -25,7 +24,7 @@ pub fn reclaim_channel() -> (ReclaimSender, ReclaimReceiver) {
 impl ReclaimSender {
     /// Waits until the releaser has released the grants of ended pods. Returns whether it released any; false if it does not reply
     /// within 5 s.
-    pub async fn reclaim(&self) -> bool {
+    pub(crate) async fn reclaim(&self) -> bool {
         let (reply, replied) = oneshot::channel();
         let request = async {
             self.0.send(reply).await.ok()?;

@@ -20,8 +20,8 @@ use crate::metrics::{Instruments, Registered};
 use crate::node::NodeReceiver;
 use crate::serve::{Listening, Readers, Resource};
 
-pub mod changes;
-pub mod watched;
+pub(crate) mod changes;
+pub(crate) mod watched;
 
 use changes::DirectoryChanges;
 use watched::RegistrationState;
@@ -32,36 +32,32 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait for kubelet to notice the end of a stream.
 const STREAM_END_DELAY: Duration = Duration::from_millis(150);
-/// First pause between tries.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest pause between tries.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Kubelet's directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Directories {
+pub(crate) struct Directories {
     /// Kubelet's root directory, such as `/var/lib/kubelet`.
-    pub kubelet: PathBuf,
+    pub(crate) kubelet: PathBuf,
 }
 
 impl Directories {
     /// Directory of kubelet's own socket and its checkpoint.
-    pub fn device_plugins(&self) -> PathBuf {
+    pub(crate) fn device_plugins(&self) -> PathBuf {
         self.kubelet.join("device-plugins")
     }
 
     /// Directory that kubelet watches for plugins' sockets.
-    pub fn registry(&self) -> PathBuf {
+    pub(crate) fn registry(&self) -> PathBuf {
         self.kubelet.join("plugins_registry")
     }
 
     /// Directory of the plugin's own sockets and locks.
-    pub fn own(&self) -> PathBuf {
+    pub(crate) fn own(&self) -> PathBuf {
         self.kubelet.join("plugins/vcuda.io")
     }
 
-    /// PodResources' socket.
-    pub fn pod_resources(&self) -> PathBuf {
+    pub(crate) fn pod_resources(&self) -> PathBuf {
         self.kubelet.join("pod-resources").join(KUBELET_SOCKET)
     }
 
@@ -78,9 +74,8 @@ impl Directories {
     }
 }
 
-/// Keeps one resource registered.
 #[derive(Debug)]
-pub struct Registrar {
+pub(crate) struct Registrar {
     directories: Directories,
     resource: Resource,
     readers: Readers,
@@ -92,8 +87,7 @@ pub struct Registrar {
 }
 
 impl Registrar {
-    /// Creates a registrar for `resource`.
-    pub fn new(directories: Directories, resource: Resource, changes: DirectoryChanges) -> Self {
+    pub(crate) fn new(directories: Directories, resource: Resource, changes: DirectoryChanges) -> Self {
         Self {
             directories,
             readers: resource.readers.clone(),
@@ -105,13 +99,12 @@ impl Registrar {
         }
     }
 
-    /// Receiver of whether kubelet reads the list.
-    pub fn is_connected(&self) -> watch::Receiver<bool> {
+    pub(crate) fn is_connected(&self) -> watch::Receiver<bool> {
         self.is_connected.subscribe()
     }
 
     /// Registers, and again whenever kubelet stops reading, until the task is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         // It does not register before the GPUs are known: kubelet fails pods whose devices are missing from the first list.
         if self.node.wait_for(Option::is_some).await.is_err() {
             return;

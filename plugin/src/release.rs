@@ -28,34 +28,27 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of checks for the new checkpoint.
 const CHECKPOINT_POLL: Duration = Duration::from_millis(20);
 
-/// Times of the release of unused grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReleaseTimes {
-    /// Interval of checks.
-    pub interval: Duration,
+pub(crate) struct ReleaseTimes {
+    pub(crate) interval: Duration,
     /// Time from the first check without the container to the release of its grant.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
 }
 
 /// Releases the grants of containers that are gone.
 #[derive(Debug)]
-pub struct Releaser {
-    /// Times of the release.
-    pub times: ReleaseTimes,
-    /// Kubelet.
-    pub pods: Arc<Pods>,
-    /// The grants.
-    pub manager: Arc<Manager>,
-    /// The specifications.
-    pub store: Store,
-    /// Last use of the shares.
-    pub share_lru: Arc<ShareLru>,
+pub(crate) struct Releaser {
+    pub(crate) times: ReleaseTimes,
+    pub(crate) pods: Arc<Pods>,
+    pub(crate) manager: Arc<Manager>,
+    pub(crate) store: Store,
+    pub(crate) share_lru: Arc<ShareLru>,
     /// Whether kubelet reads the list of shares. If not, kubelet is away.
-    pub is_connected: watch::Receiver<bool>,
+    pub(crate) is_connected: watch::Receiver<bool>,
     /// Kubelet's streams of that list.
-    pub readers: Readers,
+    pub(crate) readers: Readers,
     /// Requests of starting containers that found no free amounts.
-    pub reclaim_requests: ReclaimReceiver,
+    pub(crate) reclaim_requests: ReclaimReceiver,
 }
 
 /// Time of the first check without the slot's container, by slot.
@@ -76,8 +69,7 @@ async fn sleep_until_some(time: Option<Instant>) {
 }
 
 impl Releaser {
-    /// Checks and releases until the task is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut ticks = tokio::time::interval(self.times.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut since = GoneSince::new();

@@ -11,15 +11,12 @@ use vcuda_quota::pods::CORES_PER_GPU;
 
 use crate::ids::{Ids, Kind};
 
-/// Number of shares of a GPU.
-pub const SHARES_PER_GPU: u32 = 16;
+pub(crate) const SHARES_PER_GPU: u32 = 16;
 /// Most memory IDs of a node: kubelet iterates over all of them in every allocation, and a message has at most 4 MiB.
-pub const MEMORY_IDS_MAX: u32 = 5_000;
+pub(crate) const MEMORY_IDS_MAX: u32 = 5_000;
 
-/// State of a GPU for new and running containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// The GPU takes new containers.
+pub(crate) enum State {
     Usable,
     /// Running containers stay; the GPU takes no new ones.
     Cordoned,
@@ -27,40 +24,36 @@ pub enum State {
     Unhealthy,
 }
 
-/// A GPU as kubelet counts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeGpu {
-    /// UUID of the GPU.
-    pub uuid: String,
-    /// Minor number of its device node.
-    pub minor_number: Option<u32>,
+pub(crate) struct NodeGpu {
+    pub(crate) uuid: String,
+    pub(crate) minor_number: Option<u32>,
     /// Whole chunks of memory that a single container could have.
-    pub chunks: u32,
+    pub(crate) chunks: u32,
     /// Chunks beside these for suspendable containers; `None` if the GPU's memory is not overcommitted.
-    pub suspendable: Option<SuspendableChunks>,
-    /// State of the GPU.
-    pub state: State,
+    pub(crate) suspendable: Option<SuspendableChunks>,
+    pub(crate) state: State,
     /// NUMA node of the GPU; `None` if unknown.
-    pub numa_node: Option<u32>,
+    pub(crate) numa_node: Option<u32>,
 }
 
 /// Chunks of a GPU for suspendable containers, which take turns in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SuspendableChunks {
+pub(crate) struct SuspendableChunks {
     /// Number of chunks of all containers together.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Most chunks of one container.
-    pub largest: u32,
+    pub(crate) largest: u32,
 }
 
 impl NodeGpu {
     /// Number of chunks for suspendable containers.
-    pub fn suspendable_chunks(&self) -> u32 {
+    pub(crate) fn suspendable_chunks(&self) -> u32 {
         self.suspendable.map_or(0, |chunks| chunks.count)
     }
 
     /// Number of devices of this kind that kubelet is told of.
-    pub fn count(&self, kind: Kind) -> u32 {
+    pub(crate) fn count(&self, kind: Kind) -> u32 {
         match kind {
             Kind::Gpu => SHARES_PER_GPU,
             Kind::Memory => self.chunks,
@@ -71,13 +64,12 @@ impl NodeGpu {
 }
 
 /// IDs that containers hold, by GPU.
-pub type HeldIds = BTreeMap<String, Ids>;
+pub(crate) type HeldIds = BTreeMap<String, Ids>;
 
 /// The IDs of one resource, and whether each is healthy.
-pub type List = BTreeMap<u32, bool>;
+pub(crate) type List = BTreeMap<u32, bool>;
 
-/// The list of one resource.
-pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
+pub(crate) fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
     let sum: u32 = gpus.iter().map(|gpu| gpu.count(kind)).sum();
     let total = match kind {
         Kind::Memory | Kind::SuspendableMemory => sum.min(MEMORY_IDS_MAX),
@@ -112,13 +104,13 @@ pub fn list(kind: Kind, gpus: &[NodeGpu], held: &HeldIds) -> List {
 }
 
 /// The NUMA node of all GPUs. Returns `None` if the GPUs are on several nodes: an ID names no GPU, so it has no node then.
-pub fn common_numa_node(gpus: &[NodeGpu]) -> Option<u32> {
+pub(crate) fn common_numa_node(gpus: &[NodeGpu]) -> Option<u32> {
     let node = gpus.first()?.numa_node?;
     gpus.iter().all(|gpu| gpu.numa_node == Some(node)).then_some(node)
 }
 
 /// The list in kubelet's form. `numa_node` is that of all GPUs.
-pub fn devices(kind: Kind, list: &List, numa_node: Option<u32>) -> Vec<Device> {
+pub(crate) fn devices(kind: Kind, list: &List, numa_node: Option<u32>) -> Vec<Device> {
     let topology = numa_node.map(|node| TopologyInfo { nodes: vec![NumaNode { id: node.into() }] });
     let device = |(number, healthy): (&u32, &bool)| Device {
         id: kind.id(*number),

@@ -26,14 +26,14 @@ use crate::event_writer::EventWriter;
 use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::Instruments;
-use crate::mode::Mode;
+use crate::mode::{Mode, starting};
 use crate::node::{Chunks, NodeReceiver, NodeWatcher};
 use crate::pod_events;
 use crate::pods::Pods;
 use crate::publish::Publisher;
 use crate::reclaim::reclaim_channel;
+use crate::register::Registrar;
 use crate::register::changes::DirectoryChanges;
-use crate::register::{Directories, Registrar};
 use crate::release::Releaser;
 use crate::serve::{Readers, Resource, Shared};
 use crate::share_lru::ShareLru;
@@ -45,9 +45,6 @@ const CONTROLLER: &str = "vcuda.io/device-plugin";
 pub(crate) const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// Runs the device plugin until a signal ends it.
-///
-/// # Errors
-/// The plugin could not start, or a part has failed: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
     run_until_signal(run_parts(config))
 }
@@ -83,18 +80,23 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
     // Before the locks are taken, so that the plugin can register as soon as it has them.
     let base = Base::start(&config, &mut tasks);
     let problems: Arc<OnceLock<Problems>> = Arc::default();
-    let (waiting, waits) = watch::channel(vec!["the plugin is starting".to_owned()]);
+    let (lock_state, is_locked) = watch::channel(starting());
     if let Some(listener) = listener {
         let (instruments, known) = (Arc::clone(&base.instruments), Arc::clone(&problems));
-        let problems: Problems = Arc::new(move || match known.get() {
-            Some(problems) => Problems::as_ref(problems)(),
-            None => waits.borrow().clone(),
+        let node = base.node.clone();
+        // Another daemon is no problem once the GPUs are known: so a rollout ends the other daemon as soon as this one can register
+        // at once.
+        let problems: Problems = Arc::new(move || match (known.get(), &*is_locked.borrow()) {
+            (Some(problems), _) => Problems::as_ref(problems)(),
+            (None, Err(why)) => why.clone().or_else(|| missing_gpus(&node)).into_iter().collect(),
+            (None, Ok(())) => vec!["it is starting".to_owned()],
         });
         let daemon = Daemon { name: "vcuda-device-plugin", version: env!("CARGO_PKG_VERSION") };
         let pages = pages(daemon, Arc::new(move || instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let _locks = wait_for_node(&config.directories, &base, &waiting).await;
+    let refusal = || Mode::Plugin.refusal(&base.store, &base.manager);
+    let _locks = Mode::Plugin.wait_for_node(&config.directories, refusal, &lock_state).await;
     let cluster = cluster(&config).await?;
     // The cell is set here alone.
     let _ = problems.set(start(&config, cluster, &base, &mut tasks));
@@ -119,27 +121,6 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
     }
     let start = |client: Client| (client.clone(), Cluster::start(client, &config.cluster.node));
     Ok(client.map(start))
-}
-
-/// Waits for the node's locks. `problems` receives the reason for the wait. Another daemon is no problem once the GPUs are known:
-/// so a rollout ends the other daemon as soon as this one can register at once.
-async fn wait_for_node(
-    directories: &Directories,
-    base: &Base,
-    problems: &watch::Sender<Vec<String>>,
-) -> [Flock<File>; 2] {
-    let mut logged = None;
-    let report = |why: Option<String>| {
-        let another = "another device plugin or driver is at work on this node; this one waits for its end";
-        let text = why.clone().unwrap_or_else(|| another.to_owned());
-        if logged.as_ref() != Some(&text) {
-            warn!("{text}");
-            logged = Some(text);
-        }
-        problems.send_replace(why.or_else(|| missing_gpus(&base.node)).into_iter().collect());
-    };
-    let refusal = || Mode::Plugin.refusal(&base.store, &base.manager);
-    Mode::Plugin.wait_for_node(directories, refusal, report).await
 }
 
 /// The problem text until the manager has listed the node's GPUs.
@@ -249,7 +230,6 @@ fn start_api_server_tasks(
     }
 }
 
-/// How memory is counted.
 fn chunks(config: &Config) -> Chunks {
     Chunks { bytes: config.chunk_bytes, has_suspendable: config.names.has_suspendable_memory() }
 }

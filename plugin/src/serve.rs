@@ -25,13 +25,13 @@ use crate::node::NodeReceiver;
 use crate::share_lru::ShareLru;
 
 mod authority;
-pub mod listen;
+pub(crate) mod listen;
 
-pub use listen::{Listening, listen};
+pub(crate) use listen::{Listening, listen};
 
 /// Kubelet's open streams of one resource's list: 1 while kubelet reads it, else 0.
 #[derive(Debug, Clone)]
-pub struct Readers {
+pub(crate) struct Readers {
     open: watch::Sender<usize>,
     /// Streams of an earlier generation end.
     generation: watch::Sender<u64>,
@@ -50,18 +50,17 @@ impl Default for Readers {
 }
 
 impl Readers {
-    /// Receiver of the number of streams.
-    pub fn count(&self) -> watch::Receiver<usize> {
+    pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
     }
 
     /// Ends all streams. Kubelet must see their end before the plugin registers again.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.generation.send_modify(|generation| *generation += 1);
     }
 
     /// Sends the unchanged list again, so that kubelet writes its checkpoint.
-    pub fn repeat(&self) {
+    pub(crate) fn repeat(&self) {
         self.repeats.send_modify(|repeats| *repeats += 1);
     }
 }
@@ -82,30 +81,21 @@ impl Drop for Reader {
     }
 }
 
-/// State that all services share.
 #[derive(Debug)]
-pub struct Shared {
-    /// GPUs and lists of the node.
-    pub node: NodeReceiver,
-    /// Binds containers.
-    pub binder: Arc<Binder>,
-    /// Last use of the shares.
-    pub share_lru: Arc<ShareLru>,
-    /// Counters of the plugin.
-    pub instruments: Arc<Instruments>,
+pub(crate) struct Shared {
+    pub(crate) node: NodeReceiver,
+    pub(crate) binder: Arc<Binder>,
+    pub(crate) share_lru: Arc<ShareLru>,
+    pub(crate) instruments: Arc<Instruments>,
 }
 
-/// The service of one resource.
 #[derive(Debug, Clone)]
-pub struct Resource {
-    /// Kind of the resource.
-    pub kind: Kind,
+pub(crate) struct Resource {
+    pub(crate) kind: Kind,
     /// Kubelet's name for it.
-    pub name: String,
-    /// State shared with the other resources.
-    pub shared: Arc<Shared>,
-    /// Readers of its list.
-    pub readers: Readers,
+    pub(crate) name: String,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) readers: Readers,
 }
 
 impl Resource {
@@ -158,7 +148,6 @@ impl Resource {
     }
 }
 
-/// Kubelet's stream of lists.
 type Lists = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
 #[tonic::async_trait]

@@ -7,9 +7,8 @@ use parking_lot::Mutex;
 
 use crate::ids::Ids;
 
-/// The last use of each share.
 #[derive(Debug, Default)]
-pub struct ShareLru(Mutex<Order>);
+pub(crate) struct ShareLru(Mutex<Order>);
 
 #[derive(Debug, Default)]
 struct Order {
@@ -21,7 +20,7 @@ struct Order {
 
 impl ShareLru {
     /// Records that these shares are in use, or were until now.
-    pub fn record_use(&self, shares: &Ids) {
+    pub(crate) fn record_use(&self, shares: &Ids) {
         let mut order = self.0.lock();
         order.step += 1;
         let step = order.step;
@@ -29,7 +28,7 @@ impl ShareLru {
     }
 
     /// Chooses `size` shares of `available`: all of `must`, then the least recently used. Returns fewer if there are fewer.
-    pub fn preferred(&self, available: &Ids, must: &Ids, size: usize) -> Ids {
+    pub(crate) fn preferred(&self, available: &Ids, must: &Ids, size: usize) -> Ids {
         let order = self.0.lock();
         let mut others: Vec<u32> = available.difference(must).copied().collect();
         others.sort_by_key(|share| (order.last.get(share).copied().unwrap_or(0), *share));

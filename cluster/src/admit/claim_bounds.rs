@@ -20,15 +20,11 @@ use super::{WHOLE_PERMILLE, check_bounds, pod};
 struct Request {
     /// Its name; with that of a subrequest, as `gpu/large`.
     name: String,
-    /// Promised GPU time (thousandths).
     cores_permille: u32,
 }
 
 /// Checks a claim, or a template of claims, of `namespace` as it will be made.
-///
-/// # Errors
-/// Parameters that no driver takes, or a choice that the namespace does not allow.
-pub fn validate_claim(namespace: &str, claim: &Value, rules: &Rules) -> Result<(), Refusal> {
+pub(crate) fn validate_claim(namespace: &str, claim: &Value, rules: &Rules) -> Result<(), Refusal> {
     let of_template = claim.pointer("/spec/spec/devices");
     let annotations = match of_template {
         // Pods of such claims have the annotations.

@@ -25,7 +25,7 @@ pub(super) const CLASS: &str = "vcuda.io";
 /// Device class of suspendable shares.
 const SUSPENDABLE_CLASS: &str = "vcuda.io-suspendable";
 /// Name of the claim in the pod's specification.
-pub const CLAIM: &str = "vcuda";
+pub(crate) const CLAIM: &str = "vcuda";
 /// Step of memory (bytes): the driver's slices count whole MiB.
 const STEP: u64 = 1 << 20;
 /// Attribute in which GPUs of one container differ.
@@ -38,18 +38,15 @@ const DEVICES: &str = "claims.vcuda.io/devices";
 
 /// A ResourceClaimTemplate that a pod's claim is made of.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Template {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// All of it.
-    pub object: Value,
+pub(crate) struct Template {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) object: Value,
 }
 
 /// Takes the counts out of a pod's containers, which have these shares in the order of [`pod::containers`], and puts a claim
 /// in their place.
-pub fn convert(pod: &mut Value, shares: &[Option<Share>], rules: &Rules) {
+pub(crate) fn convert(pod: &mut Value, shares: &[Option<Share>], rules: &Rules) {
     let mut requests = Vec::new();
     let mut constraints = Vec::new();
     let of_containers = requests_of(pod, shares);
@@ -82,7 +79,7 @@ pub fn convert(pod: &mut Value, shares: &[Option<Share>], rules: &Rules) {
 
 /// The template of a pod that the API server has. `None` if the pod has no claim of ours, or says of it what [`convert`] does
 /// not write.
-pub fn template_of(pod: &Pod) -> Option<Template> {
+pub(crate) fn template_of(pod: &Pod) -> Option<Template> {
     let metadata = &pod.metadata;
     let mut claims = pod.spec.as_ref()?.resource_claims.iter().flatten();
     let claim = claims.find(|claim| claim.name == CLAIM)?;

@@ -5,18 +5,15 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{
-    Container, EnvVar, EphemeralContainer, Pod, PodSpec, SecurityContext, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{EnvVar, Pod, PodSpec, SecurityContext, VolumeMount};
 
 use super::refusal::Refusal;
 
 mod paths;
 mod powers;
 
-pub use paths::host_paths;
+pub(crate) use paths::host_paths;
 
-/// Variable by which NVIDIA's toolkit is told GPUs.
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// Domains of annotations by which container runtimes and their plugins are told devices and mounts; their subdomains, too.
 const OF_RUNTIMES: [&str; 3] = ["cdi.k8s.io", "nri.io", "nri.containerd.io"];
@@ -36,44 +33,31 @@ struct Part<'a> {
     context: Option<&'a SecurityContext>,
 }
 
+/// The part of a container of either type: both have the same fields.
+macro_rules! part {
+    ($container:expr) => {
+        Part {
+            name: &$container.name,
+            env: $container.env.as_deref().unwrap_or_default(),
+            mounts: $container.volume_mounts.as_deref().unwrap_or_default(),
+            devices: $container.volume_devices.iter().flatten().map(|device| &*device.device_path).collect(),
+            context: $container.security_context.as_ref(),
+        }
+    };
+}
+
 impl<'a> Part<'a> {
-    fn of(container: &'a Container) -> Self {
-        let devices = container.volume_devices.iter().flatten();
-        Self {
-            name: &container.name,
-            env: container.env.as_deref().unwrap_or_default(),
-            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
-            devices: devices.map(|device| device.device_path.as_str()).collect(),
-            context: container.security_context.as_ref(),
-        }
-    }
-
-    fn of_ephemeral(container: &'a EphemeralContainer) -> Self {
-        let devices = container.volume_devices.iter().flatten();
-        Self {
-            name: &container.name,
-            env: container.env.as_deref().unwrap_or_default(),
-            mounts: container.volume_mounts.as_deref().unwrap_or_default(),
-            devices: devices.map(|device| device.device_path.as_str()).collect(),
-            context: container.security_context.as_ref(),
-        }
-    }
-
     /// Containers of each kind.
     fn all(spec: &'a PodSpec) -> Vec<Self> {
-        let ephemeral = spec.ephemeral_containers.iter().flatten().map(Self::of_ephemeral);
-        let init = spec.init_containers.iter().flatten().map(Self::of);
-        let main = spec.containers.iter().map(Self::of);
-        main.chain(init).chain(ephemeral).collect()
+        let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let ephemeral = spec.ephemeral_containers.iter().flatten();
+        containers.map(|one| part!(one)).chain(ephemeral.map(|one| part!(one))).collect()
     }
 }
 
 /// Checks that a pod takes no GPU by a variable, a mount or an annotation, and, if it `has_share` of a GPU, that it cannot get
 /// around its limits. Of the node's folders it may have `host_paths`.
-///
-/// # Errors
-/// The first way around.
-pub fn check(pod: &Pod, has_share: bool, host_paths: &[PathBuf]) -> Result<(), Refusal> {
+pub(crate) fn check(pod: &Pod, has_share: bool, host_paths: &[PathBuf]) -> Result<(), Refusal> {
     check_annotations(pod, has_share)?;
     let Some(spec) = &pod.spec else {
         return Ok(());

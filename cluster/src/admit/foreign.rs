@@ -47,7 +47,6 @@ struct Ours {
 /// Memory in one of the systems' units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    /// None was asked for.
     None,
     /// Bytes of all GPUs together.
     Total(u64),
@@ -72,10 +71,7 @@ impl Asked<'_> {
 }
 
 /// Rewrites all containers of a pod. Returns the names of the systems whose requests it had.
-///
-/// # Errors
-/// One cannot be rewritten.
-pub fn convert(pod: &mut Value, rules: &Rules) -> Result<Vec<&'static str>, Refusal> {
+pub(crate) fn convert(pod: &mut Value, rules: &Rules) -> Result<Vec<&'static str>, Refusal> {
     let mut found: Vec<&'static str> = Vec::new();
     let mut priorities: BTreeMap<String, &'static str> = BTreeMap::new();
     pod::edit_containers(pod, |container| {
@@ -104,10 +100,7 @@ pub fn convert(pod: &mut Value, rules: &Rules) -> Result<Vec<&'static str>, Refu
 }
 
 /// Adds an annotation of ours for one container, unless the pod has it for that container or for all.
-///
-/// # Errors
-/// The container's name is too long for it.
-pub fn annotate_container(
+pub(crate) fn annotate_container(
     pod: &mut Value,
     word: &'static str,
     container: &str,

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 
 /// Lists of containers that can have shares.
-pub const LISTS: [&str; 2] = ["containers", "initContainers"];
+pub(crate) const LISTS: [&str; 2] = ["containers", "initContainers"];
 
 /// Containers of a pod that can have shares, init containers last.
-pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     LISTS.into_iter().filter_map(|list| pod.get("spec")?.get(list)?.as_array()).flatten()
 }
 
@@ -15,7 +15,7 @@ pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
 ///
 /// # Errors
 /// The first error of `edit`.
-pub fn edit_containers<E>(
+pub(crate) fn edit_containers<E>(
     pod: &mut Value,
     mut edit: impl FnMut(&mut Map<String, Value>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -29,14 +29,13 @@ pub fn edit_containers<E>(
     Ok(())
 }
 
-/// Name of a container.
-pub fn name(container: &Map<String, Value>) -> String {
+pub(crate) fn name(container: &Map<String, Value>) -> String {
     let name = container.get("name").and_then(Value::as_str);
     name.unwrap_or_default().to_owned()
 }
 
 /// Amount of a resource that a container asks for, as a text: its limit, else its request.
-pub fn amount(container: &Map<String, Value>, resource: &str) -> Option<String> {
+pub(crate) fn amount(container: &Map<String, Value>, resource: &str) -> Option<String> {
     let resources = container.get("resources")?;
     let found = ["limits", "requests"].into_iter().find_map(|list| resources.get(list)?.get(resource))?;
     Some(match found {
@@ -45,8 +44,7 @@ pub fn amount(container: &Map<String, Value>, resource: &str) -> Option<String> 
     })
 }
 
-/// Sets limit and request of a container, or removes both.
-pub fn set_amount(container: &mut Map<String, Value>, resource: &str, amount: Option<u32>) {
+pub(crate) fn set_amount(container: &mut Map<String, Value>, resource: &str, amount: Option<u32>) {
     let Some(amount) = amount else {
         for list in ["limits", "requests"] {
             let resources = container.get_mut("resources").and_then(|all| all.get_mut(list));
@@ -66,7 +64,7 @@ pub fn set_amount(container: &mut Map<String, Value>, resource: &str, amount: Op
 }
 
 /// The object under `key`, made if it is not there.
-pub fn entry<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+pub(crate) fn entry<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     let found = object.entry(key).or_insert_with(|| json!({}));
     if !found.is_object() {
         *found = json!({});
@@ -75,7 +73,7 @@ pub fn entry<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<S
 }
 
 /// Appends to the list under `key`, made if it is not there.
-pub fn push(object: &mut Map<String, Value>, key: &str, value: Value) {
+pub(crate) fn push(object: &mut Map<String, Value>, key: &str, value: Value) {
     match object.get_mut(key).and_then(Value::as_array_mut) {
         Some(list) => list.push(value),
         None => {
@@ -84,8 +82,7 @@ pub fn push(object: &mut Map<String, Value>, key: &str, value: Value) {
     }
 }
 
-/// Annotations of a pod.
-pub fn annotations(pod: &Value) -> std::collections::BTreeMap<String, String> {
+pub(crate) fn annotations(pod: &Value) -> std::collections::BTreeMap<String, String> {
     let all = pod.pointer("/metadata/annotations").and_then(Value::as_object);
     let texts =
         all.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
@@ -93,7 +90,7 @@ pub fn annotations(pod: &Value) -> std::collections::BTreeMap<String, String> {
 }
 
 /// Adds an annotation, unless the pod has it already.
-pub fn annotate(pod: &mut Value, key: &str, value: &str) {
+pub(crate) fn annotate(pod: &mut Value, key: &str, value: &str) {
     if let Some(pod) = pod.as_object_mut() {
         let annotations = entry(entry(pod, "metadata"), "annotations");
         annotations.entry(key).or_insert_with(|| json!(value));

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use serde::Deserialize;
 use serde_json::Value;
 use vcuda_quota::pods::ResourceNames;
 use vcuda_quota::pods::bounds::Bounds;
 
-/// Way in which pods get their shares.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Mode {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
     /// By counts of resources, which the device plugin gives out.
     #[default]
     Plugin,
@@ -17,44 +18,39 @@ pub enum Mode {
 }
 
 /// Unit of `aliyun.com/gpu-mem`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AliyunUnit {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub(crate) enum AliyunUnit {
     /// That of cGPU, and the default of gpushare.
     #[default]
+    #[serde(rename = "GiB")]
     Gibibytes,
     /// That of gpushare with `--memory-unit=MiB`.
+    #[serde(rename = "MiB")]
     Mebibytes,
 }
 
-/// Rules of admission.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Names of shares, memory and cores.
-    pub names: [String; 3],
-    /// Name of memory for suspendable containers.
-    pub suspendable_memory: String,
-    /// Size of a chunk.
-    pub chunk_bytes: u64,
+    pub(crate) names: [String; 3],
+    pub(crate) suspendable_memory: String,
+    pub(crate) chunk_bytes: u64,
     /// Mode of pods that name none.
-    pub mode: Mode,
-    /// Whether pods can have claims.
-    pub makes_claims: bool,
+    pub(crate) mode: Mode,
+    pub(crate) makes_claims: bool,
     /// Memory on each GPU for a container that asks for a GPU alone.
-    pub default_memory_bytes: Option<u64>,
+    pub(crate) default_memory_bytes: Option<u64>,
     /// Memory of a GPU, if all have the same: for requests in percent of it.
-    pub gpu_memory_bytes: Option<u64>,
+    pub(crate) gpu_memory_bytes: Option<u64>,
     /// Unit of `aliyun.com/gpu-mem`.
-    pub aliyun_unit: AliyunUnit,
+    pub(crate) aliyun_unit: AliyunUnit,
     /// MiB in a unit of `volcano.sh/vgpu-memory`.
-    pub volcano_memory_factor: u64,
-    /// Tolerations that pods with shares get.
-    pub tolerations: Vec<Value>,
-    /// Runtime class that pods with shares get.
-    pub runtime_class: Option<String>,
-    /// Folders of the node that pods with shares may mount.
-    pub host_paths: Vec<PathBuf>,
+    pub(crate) volcano_memory_factor: u64,
+    pub(crate) tolerations: Vec<Value>,
+    pub(crate) runtime_class: Option<String>,
+    pub(crate) host_paths: Vec<PathBuf>,
     /// What pods of a namespace may choose.
-    pub bounds: Bounds,
+    pub(crate) bounds: Bounds,
 }
 
 impl Default for Rules {
@@ -79,13 +75,13 @@ impl Default for Rules {
 
 impl Rules {
     /// Names of the three resources.
-    pub fn resources(&self) -> ResourceNames<'_> {
+    pub(crate) fn resources(&self) -> ResourceNames<'_> {
         let [gpu, memory, cores] = &self.names;
         ResourceNames { gpu, memory, cores }
     }
 
     /// The same, with memory for suspendable containers in the place of memory if `is_suspendable`.
-    pub fn resources_of(&self, is_suspendable: bool) -> ResourceNames<'_> {
+    pub(crate) fn resources_of(&self, is_suspendable: bool) -> ResourceNames<'_> {
         let names = self.resources();
         match is_suspendable {
             true => ResourceNames { memory: &self.suspendable_memory, ..names },
@@ -93,8 +89,7 @@ impl Rules {
         }
     }
 
-    /// All names.
-    pub fn all_names(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = &String> {
         self.names.iter().chain([&self.suspendable_memory])
     }
 }

@@ -20,21 +20,18 @@ const SIZE_LEAST: u64 = 1 << 20;
 /// What a container without a share of time is promised in mode plugin, where kubelet counts whole percents.
 const LEAST_PERCENT: u32 = 1;
 
-/// The share of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    /// Different GPUs.
-    pub gpus: u32,
-    /// Counts of each.
-    pub each: EachGpu,
+pub(crate) struct Share {
+    pub(crate) gpus: u32,
+    pub(crate) each: EachGpu,
     /// Memory of each (bytes), not rounded to chunks.
-    pub memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Whether no share of time was asked for. The count of percents is [`LEAST_PERCENT`] then.
-    pub is_unpromised: bool,
+    pub(crate) is_unpromised: bool,
     /// Share of time of each (thousandths), if it is not whole percents.
-    pub cores_permille: Option<u32>,
+    pub(crate) cores_permille: Option<u32>,
     /// Whether it is of memory that suspendable containers take turns in.
-    pub is_suspendable: bool,
+    pub(crate) is_suspendable: bool,
 }
 
 /// Memory as it was asked for.
@@ -45,10 +42,7 @@ enum Memory {
 
 impl Share {
     /// The share that `container` asks for by our own names; nothing if it asks for none.
-    ///
-    /// # Errors
-    /// No node could grant it.
-    pub fn asked(container: &Map<String, Value>, rules: &Rules) -> Result<Option<Self>, RequestError> {
+    pub(crate) fn asked(container: &Map<String, Value>, rules: &Rules) -> Result<Option<Self>, RequestError> {
         let text = |name: &str| pod::amount(container, name).map(|text| (name.to_owned(), text));
         let (memory, is_suspendable) = memory_of(container, rules)?;
         let names = rules.resources_of(is_suspendable);
@@ -88,8 +82,7 @@ impl Share {
         }))
     }
 
-    /// Writes it into a container as counts.
-    pub fn write(&self, container: &mut Map<String, Value>, rules: &Rules) {
+    pub(crate) fn write(&self, container: &mut Map<String, Value>, rules: &Rules) {
         let names = rules.resources_of(self.is_suspendable);
         pod::set_amount(container, names.gpu, Some(self.gpus));
         pod::set_amount(container, names.memory, Some(self.each.chunks.saturating_mul(self.gpus)));
@@ -113,9 +106,6 @@ fn wrong(name: &str) -> impl FnOnce(QuantityError) -> RequestError {
 }
 
 /// A whole amount.
-///
-/// # Errors
-/// It is none, or a fraction.
 pub(super) fn whole((name, text): (String, String)) -> Result<u64, RequestError> {
     let tenths = quantity::parse_tenths(&text).map_err(wrong(&name))?;
     match tenths % 10 {
@@ -129,9 +119,6 @@ fn tenths((name, text): (String, String)) -> Result<u64, RequestError> {
 }
 
 /// Memory that a container asks for, and whether it is that for suspendable ones.
-///
-/// # Errors
-/// It is no amount, or of both kinds.
 fn memory_of(container: &Map<String, Value>, rules: &Rules) -> Result<(Option<Memory>, bool), RequestError> {
     let amount = |name: &str| -> Result<Option<Memory>, RequestError> {
         let text = pod::amount(container, name).map(|text| (name.to_owned(), text));

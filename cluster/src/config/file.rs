@@ -72,14 +72,12 @@ impl Default for ResourcesTable {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct AdmissionTable {
-    #[serde(deserialize_with = "mode")]
     mode: Mode,
     claims: bool,
     #[serde(deserialize_with = "size")]
     default_memory: Option<u64>,
     #[serde(deserialize_with = "size")]
     gpu_memory: Option<u64>,
-    #[serde(deserialize_with = "aliyun_unit")]
     aliyun_unit: AliyunUnit,
     #[serde(deserialize_with = "factor")]
     volcano_memory_factor: u64,
@@ -130,7 +128,6 @@ impl AdmissionTable {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct ExtenderTable {
-    #[serde(deserialize_with = "score")]
     pub(super) score: Score,
     pub(super) follow_nodes: bool,
 }
@@ -196,47 +193,4 @@ fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
         0 => Err(serde::de::Error::custom("'0': write 1 or more")),
         factor => Ok(factor),
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ModeWord {
-    Plugin,
-    Dra,
-}
-
-fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
-    Ok(match ModeWord::deserialize(deserializer)? {
-        ModeWord::Plugin => Mode::Plugin,
-        ModeWord::Dra => Mode::Dra,
-    })
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ScoreWord {
-    Binpack,
-    Spread,
-    Topology,
-}
-
-fn score<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Score, D::Error> {
-    Ok(match ScoreWord::deserialize(deserializer)? {
-        ScoreWord::Binpack => Score::Binpack,
-        ScoreWord::Spread => Score::Spread,
-        ScoreWord::Topology => Score::Topology,
-    })
-}
-
-#[derive(Deserialize)]
-enum UnitWord {
-    GiB,
-    MiB,
-}
-
-fn aliyun_unit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AliyunUnit, D::Error> {
-    Ok(match UnitWord::deserialize(deserializer)? {
-        UnitWord::GiB => AliyunUnit::Gibibytes,
-        UnitWord::MiB => AliyunUnit::Mebibytes,
-    })
 }

@@ -1,5 +1,6 @@
 //! Whether a pod's containers fit on a node's GPUs, each share on one of them, and how well. Arithmetic alone.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use vcuda_quota::MemorySize;
 use vcuda_quota::pods::node_gpus::{FreeGpu, NodeGpus};
@@ -11,8 +12,9 @@ use crate::admit::{Rules, Share};
 const BEST: i64 = 10;
 
 /// Which of the nodes that fit is the better one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Score {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Score {
     /// One whose GPUs are full afterwards: others stay free for large pods.
     #[default]
     Binpack,
@@ -24,7 +26,7 @@ pub enum Score {
 
 /// Shares that a pod's containers ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// Containers that run at the same time, the largest share first.
     together: Vec<Share>,
     /// Init containers: each runs alone, before the others.
@@ -33,7 +35,7 @@ pub struct Asked {
 
 impl Asked {
     /// Those of a pod. A request that cannot be read asks for nothing here: the webhook or the node refuses it.
-    pub fn of(pod: &Value, rules: &Rules) -> Self {
+    pub(crate) fn of(pod: &Value, rules: &Rules) -> Self {
         let mut asked = Self::default();
         for container in containers(pod, rules) {
             match container.is_alone {
@@ -46,12 +48,11 @@ impl Asked {
     }
 
     /// Shares of containers that run at the same time.
-    pub fn together(&self) -> &[Share] {
+    pub(crate) fn together(&self) -> &[Share] {
         &self.together
     }
 }
 
-/// A container with a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Container {
     pub(super) name: String,
@@ -145,7 +146,7 @@ fn free_chunks(share: &Share, gpu: &FreeGpu) -> Option<u32> {
 /// # Errors
 /// The reason for the pod's events. It names no node's amounts, so that equal reasons of many nodes are one line there.
 /// It has no percent sign, which kube-scheduler takes for the beginning of a format.
-pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String> {
+pub(crate) fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String> {
     let first_alone = asked.alone.iter().find(|share| placed(std::slice::from_ref(*share), gpus).is_none());
     let size = |share: &Share| {
         let memory = MemorySize(u64::from(share.each.chunks).saturating_mul(rules.chunk_bytes));
@@ -165,8 +166,7 @@ pub fn fits(asked: &Asked, gpus: &NodeGpus, rules: &Rules) -> Result<(), String>
     }
 }
 
-/// Score of a node, 0 to 10.
-pub fn score(asked: &Asked, gpus: &NodeGpus, by: Score) -> i64 {
+pub(crate) fn score(asked: &Asked, gpus: &NodeGpus, by: Score) -> i64 {
     let Some((places, left)) = placed(&asked.together, gpus) else {
         return 0;
     };

@@ -8,18 +8,17 @@ use kube::{Api, Client};
 use vcuda_daemon::api_server::read_watch;
 use vcuda_quota::pods::node_gpus::{ANNOTATION, NodeGpus};
 
-/// What is known of the nodes.
 #[derive(Debug, Clone)]
-pub struct Nodes(Option<Store<PartialObjectMeta<Node>>>);
+pub(crate) struct Nodes(Option<Store<PartialObjectMeta<Node>>>);
 
 impl Nodes {
     /// None: whoever names nodes learns nothing of them.
-    pub fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self(None)
     }
 
     /// Follows the metadata of all nodes, until the runtime ends. While the API server is away, what it said last holds.
-    pub fn follow(client: Client) -> Self {
+    pub(crate) fn follow(client: Client) -> Self {
         let api: Api<PartialObjectMeta<Node>> = Api::all(client);
         let (reader, writer) = store();
         tokio::spawn(async move {
@@ -30,7 +29,7 @@ impl Nodes {
     }
 
     /// GPUs of a node; nothing if it is not known, or publishes none.
-    pub fn gpus(&self, name: &str) -> Option<NodeGpus> {
+    pub(crate) fn gpus(&self, name: &str) -> Option<NodeGpus> {
         let node = self.0.as_ref()?.get(&ObjectRef::new(name))?;
         serde_json::from_str(node.metadata.annotations.as_ref()?.get(ANNOTATION)?).ok()
     }

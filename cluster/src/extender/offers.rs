@@ -20,7 +20,6 @@ struct Offer {
     shares: Vec<Share>,
 }
 
-/// Offers that are open.
 #[derive(Debug, Default)]
 pub(super) struct Offers(HashMap<PodKey, Offer>);
 

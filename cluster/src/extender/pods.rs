@@ -70,7 +70,6 @@ impl BoundPod {
 /// Namespace and name of a pod.
 pub(super) type PodKey = (String, String);
 
-/// Pods by node.
 type ByNode = HashMap<String, HashMap<PodKey, BoundPod>>;
 
 #[derive(Debug, Default)]
@@ -124,13 +123,12 @@ fn remove(pods: &mut ByNode, pod: &Pod) {
     }
 }
 
-/// What is known of bound pods.
 #[derive(Debug, Clone, Default)]
-pub struct BoundPods(Arc<RwLock<Known>>);
+pub(crate) struct BoundPods(Arc<RwLock<Known>>);
 
 impl BoundPods {
     /// Follows the bound pods of all nodes, until the runtime ends. While the API server is away, what it said last holds.
-    pub fn follow(client: Client, rules: Rules) -> Self {
+    pub(crate) fn follow(client: Client, rules: Rules) -> Self {
         let api: Api<Pod> = Api::all(client);
         let pods = Self::default();
         let known = Arc::clone(&pods.0);

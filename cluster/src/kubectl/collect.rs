@@ -13,7 +13,6 @@ use vcuda_daemon::life::RunError;
 use super::metrics::{Sample, parse};
 use super::refused;
 
-/// Port of the manager's metrics.
 const PORT: u16 = 9436;
 /// Managers that are asked at the same time.
 const AT_ONCE: usize = 16;
@@ -36,7 +35,6 @@ pub(super) struct Share {
     pub(super) cores_used_percent: f64,
 }
 
-/// A GPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Gpu {
     pub(super) node: String,
@@ -52,7 +50,6 @@ pub(super) struct Gpu {
     pub(super) shares: Vec<Share>,
 }
 
-/// The cluster at a moment.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) gpus: Vec<Gpu>,
@@ -61,9 +58,6 @@ pub(super) struct Snapshot {
 }
 
 /// Asks all managers.
-///
-/// # Errors
-/// The pods of the chart cannot be listed, there are none, or none of them answers.
 pub(super) async fn snapshot(client: &Client, namespace: &str, selector: &str) -> Result<Snapshot, RunError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let listed = pods.list(&ListParams::default().labels(selector)).await;

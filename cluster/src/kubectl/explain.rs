@@ -8,41 +8,34 @@ use serde::Serialize;
 use super::shared_claim;
 use super::too_large::Largest;
 
-/// What is known of a pod.
 #[derive(Debug, Clone, Default)]
-pub struct Evidence {
-    /// The pod.
-    pub pod: Pod,
+pub(crate) struct Evidence {
+    pub(crate) pod: Pod,
     /// Its events, the newest first.
-    pub events: Vec<Told>,
-    /// Its claims.
-    pub claims: Vec<ResourceClaim>,
+    pub(crate) events: Vec<Told>,
+    pub(crate) claims: Vec<ResourceClaim>,
     /// The other pods for which these are reserved.
-    pub sharers: Vec<Pod>,
+    pub(crate) sharers: Vec<Pod>,
     /// What the cluster has at most, as far as it may be read.
-    pub largest: Largest,
+    pub(crate) largest: Largest,
     /// What could not be read, and why.
-    pub unread: Vec<String>,
+    pub(crate) unread: Vec<String>,
 }
 
-/// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// Its reason.
-    pub reason: String,
-    /// Its message.
-    pub message: String,
+pub(crate) struct Told {
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
-/// A reason, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Origin of the reason: an event's reason, or a part of the pod.
-    pub source: String,
+    pub(crate) source: String,
     /// The reason, in the words of its origin.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Remedy for the pod's author or the cluster's operator.
-    pub remedy: String,
+    pub(crate) remedy: String,
 }
 
 /// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
@@ -135,7 +128,7 @@ const HARMLESS: [&str; 7] =
 const MOST: usize = 5;
 
 /// Reasons why a pod does not run as it should, the most telling first; none if it does.
-pub fn findings(evidence: &Evidence) -> Vec<Finding> {
+pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = waiting(&evidence.pod);
     let is_running = findings.is_empty() && phase(&evidence.pod) == "Running" && !has_failed(&evidence.pod);
     for told in &evidence.events {
@@ -164,8 +157,7 @@ pub fn findings(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Phase of a pod.
-pub fn phase(pod: &Pod) -> String {
+pub(crate) fn phase(pod: &Pod) -> String {
     let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
     phase.unwrap_or_else(|| "Pending".to_owned())
 }

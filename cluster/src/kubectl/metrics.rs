@@ -2,26 +2,22 @@
 
 use std::collections::BTreeMap;
 
-/// One sample.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
-    /// Name of the series.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its value.
-    pub value: f64,
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
 }
 
 impl Sample {
     /// Value of a label; empty if it has none.
-    pub fn label(&self, name: &str) -> String {
+    pub(crate) fn label(&self, name: &str) -> String {
         self.labels.get(name).cloned().unwrap_or_default()
     }
 }
 
 /// All samples of a text. Lines that are none are left out.
-pub fn parse(text: &str) -> Vec<Sample> {
+pub(crate) fn parse(text: &str) -> Vec<Sample> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
 }
 

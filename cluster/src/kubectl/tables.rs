@@ -124,7 +124,6 @@ fn suspension(share: &Share) -> Option<String> {
     }
 }
 
-/// Why a pod does not start.
 pub(super) fn why(evidence: &Evidence, findings: &[Finding], as_json: bool) -> String {
     let metadata = &evidence.pod.metadata;
     let pod = [&metadata.namespace, &metadata.name].map(|part| part.clone().unwrap_or_default()).join("/");

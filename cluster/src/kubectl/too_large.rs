@@ -13,14 +13,14 @@ const OURS: &str = "vcuda.io";
 
 /// The most that one node has of each resource of vcuda, and one GPU of each capacity.
 #[derive(Debug, Clone, Default)]
-pub struct Largest {
+pub(crate) struct Largest {
     node: BTreeMap<String, u64>,
     gpu: BTreeMap<String, u64>,
 }
 
 impl Largest {
     /// Adds what a node has in all. Its allocatable amounts fall to 0 while the plugin is away.
-    pub fn add_node(&mut self, node: &Node) {
+    pub(crate) fn add_node(&mut self, node: &Node) {
         let capacity = node.status.iter().flat_map(|status| &status.capacity);
         for (name, amount) in capacity.flatten() {
             if name.starts_with(OURS) {
@@ -30,7 +30,7 @@ impl Largest {
     }
 
     /// Adds what the GPUs of a slice have in all.
-    pub fn add_slice(&mut self, slice: &ResourceSlice) {
+    pub(crate) fn add_slice(&mut self, slice: &ResourceSlice) {
         if slice.spec.driver != OURS {
             return;
         }
@@ -41,7 +41,7 @@ impl Largest {
     }
 
     /// What `pod` or its claims ask for beyond that, one finding each. What is not known, or 0, is not told.
-    pub fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
+    pub(crate) fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
         let of_pod = asked_by(pod).into_iter().filter_map(|(name, amount)| {
             let most = *self.node.get(&name).filter(|most| (1..amount).contains(*most))?;
             Some(finding(format!("it asks for {amount} of {name}, and no node has more than {most}"), "pod"))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tokio::task::spawn_blocking;
+use tokio::task::block_in_place;
 use vcuda_cdi::{CONTROL_NODES, driver};
 
 use super::{BindError, BindSettings, Binder};
@@ -18,9 +18,6 @@ impl Binder {
 }
 
 /// Reads the inputs from the manager and the driver's root. `minors` are the minor numbers of the GPUs by UUID.
-///
-/// # Errors
-/// The manager does not answer, or the driver's files were not found.
 pub(crate) async fn spec_inputs(
     manager: &Manager,
     settings: &BindSettings,
@@ -33,9 +30,8 @@ pub(crate) async fn spec_inputs(
         .then(|| Shim { library: status.shim_library.into(), preload: status.shim_preload.into() });
     let driver = match settings.inject {
         Inject::Cdi => {
-            let (root, view) = settings.driver.clone();
-            let found = spawn_blocking(move || driver::find(&root, &view)).await;
-            found.map_err(|_| BindError::Stopping)??
+            let (root, view) = &settings.driver;
+            block_in_place(|| driver::find(root, view))?
         }
         Inject::ToolkitEnv | Inject::ToolkitMounts => Vec::new(),
     };

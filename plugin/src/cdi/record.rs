@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Ids, Kind, Slot};
 
 /// What a specification is for.
-pub trait Record: Serialize + DeserializeOwned {
+pub(crate) trait Record: Serialize + DeserializeOwned {
     /// Vendor and class of the specification's devices.
     const KIND: &str;
 
@@ -19,47 +19,44 @@ pub trait Record: Serialize + DeserializeOwned {
 
 /// Devices that kubelet gave to a container, and the container's pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldDevices {
+pub(crate) struct HeldDevices {
     /// Namespace and name of the pod, or a text with its UID if the name is not known.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The pod's UID; empty while unknown.
-    pub pod_uid: String,
+    pub(crate) pod_uid: String,
     /// By [`Kind`].
-    pub ids: [Ids; 4],
+    pub(crate) ids: [Ids; 4],
 }
 
 impl HeldDevices {
     /// Whether both belong to the same pod.
-    pub fn is_same_pod(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_pod(&self, other: &Self) -> bool {
         match self.pod_uid.is_empty() || other.pod_uid.is_empty() {
             true => self.pod == other.pod,
             false => self.pod_uid == other.pod_uid,
         }
     }
 
-    /// IDs of one kind.
-    pub fn ids_of(&self, kind: Kind) -> &Ids {
+    pub(crate) fn ids_of(&self, kind: Kind) -> &Ids {
         kind.select(&self.ids)
     }
 }
 
 /// The container that has a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlotRecord {
+pub(crate) struct SlotRecord {
     /// The manager's name for the grant.
-    pub grant: String,
-    /// Its GPUs by UUID.
-    pub gpus: Vec<String>,
-    /// Devices and pod of the container.
+    pub(crate) grant: String,
+    pub(crate) gpus: Vec<String>,
     #[serde(flatten)]
-    pub held: HeldDevices,
+    pub(crate) held: HeldDevices,
     /// The requested amounts, as a text to compare.
-    pub asked: String,
+    pub(crate) asked: String,
 }
 
 impl SlotRecord {
     /// The slot of the container's shares.
-    pub fn slot(&self) -> Slot {
+    pub(crate) fn slot(&self) -> Slot {
         Slot::from_shares(self.held.ids_of(Kind::Gpu))
     }
 }
@@ -74,43 +71,32 @@ impl Record for SlotRecord {
 
 /// A share of a claim in the answer to kubelet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Prepared {
-    /// The request.
-    pub request: String,
-    /// The pool.
-    pub pool: String,
-    /// The device.
-    pub device: String,
-    /// ID of the share of the device.
-    pub share_id: Option<String>,
-    /// Qualified CDI names.
-    pub cdi: Vec<String>,
-    /// UUID of the GPU.
-    pub uuid: String,
-    /// Key of the grant; `None` for admin access.
-    pub key: Option<String>,
+pub(crate) struct Prepared {
+    pub(crate) request: String,
+    pub(crate) pool: String,
+    pub(crate) device: String,
+    pub(crate) share_id: Option<String>,
+    pub(crate) cdi: Vec<String>,
+    pub(crate) uuid: String,
+    pub(crate) key: Option<String>,
 }
 
 /// A claim that is prepared, with the answer to kubelet, which may ask again while the API server is away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClaimRecord {
-    /// Namespace of the claim.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
+pub(crate) struct ClaimRecord {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
     /// The requested amounts of each grant by key, as a text to compare. Grants whose amounts are not known are missing.
-    pub asked: BTreeMap<String, String>,
+    pub(crate) asked: BTreeMap<String, String>,
     /// Whether the claim was made for a single pod, whose annotations then apply to it too.
-    pub of_pod: bool,
+    pub(crate) of_pod: bool,
     /// The answer to kubelet.
-    pub prepared: Vec<Prepared>,
+    pub(crate) prepared: Vec<Prepared>,
 }
 
 impl ClaimRecord {
-    /// Keys of its grants.
-    pub fn keys(&self) -> BTreeSet<&String> {
+    pub(crate) fn keys(&self) -> BTreeSet<&String> {
         self.prepared.iter().filter_map(|prepared| prepared.key.as_ref()).collect()
     }
 }

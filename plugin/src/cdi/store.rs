@@ -14,41 +14,33 @@ use super::{Record, Spec};
 
 /// Ending of a specification's name. Runtimes read only files that end in `.json` or `.yaml`.
 const SPEC: &str = ".json";
-/// Ending of a record's name.
 const RECORD: &str = ".record";
 
-/// The directory of specifications cannot be used.
 #[derive(Debug, Error)]
-pub enum StoreError {
-    /// The directory does not exist.
+pub(crate) enum StoreError {
     #[error(
         "the CDI directory {} is not there: create it, and mount it into the device plugin (hostPath, DirectoryOrCreate)",
         .0.display()
     )]
     Missing(PathBuf),
-    /// The directory cannot be written.
     #[error("the CDI directory {} cannot be written: {}; mount it writable", .0.display(), .1)]
     ReadOnly(PathBuf, io::Error),
-    /// The file system is full.
     #[error("the CDI directory {} is full: free some space there", .0.display())]
     Full(PathBuf),
-    /// A file with our name that vcuda did not write.
     #[error("{} was not written by vcuda: remove it, or find out who does", .0.display())]
     Foreign(PathBuf),
-    /// Another error.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
 }
 
 /// The directory in which container runtimes look for specifications. Its methods block for the time of a few file operations.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub(crate) struct Store {
     directory: PathBuf,
 }
 
 impl Store {
-    /// Creates a store in `directory`.
-    pub fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
@@ -61,7 +53,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`StoreError`]; the old specification stays.
-    pub fn write<R: Record>(&self, record: &R, spec: &Spec) -> Result<(), StoreError> {
+    pub(crate) fn write<R: Record>(&self, record: &R, spec: &Spec) -> Result<(), StoreError> {
         block_in_place(|| {
             let name = record.name();
             self.check::<R>(&name)?;
@@ -76,10 +68,7 @@ impl Store {
 
     /// The record of a slot or claim. `None` if there is no specification, or, with a warning, if the record cannot be read: its
     /// container keeps what it has.
-    ///
-    /// # Errors
-    /// The specification is foreign, or a file cannot be read.
-    pub fn read<R: Record>(&self, name: &str) -> Result<Option<R>, StoreError> {
+    pub(crate) fn read<R: Record>(&self, name: &str) -> Result<Option<R>, StoreError> {
         block_in_place(|| {
             if !self.check::<R>(name)? {
                 return Ok(None);
@@ -101,10 +90,11 @@ impl Store {
     }
 
     /// Changes the record of a slot or claim. One without a specification or record is left alone.
-    ///
-    /// # Errors
-    /// See [`StoreError`]; the old record stays.
-    pub fn update<R: Record>(&self, name: &str, change: impl FnOnce(&mut R)) -> Result<(), StoreError> {
+    pub(crate) fn update<R: Record>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut R),
+    ) -> Result<(), StoreError> {
         let Some(mut record) = self.read::<R>(name)? else {
             return Ok(());
         };
@@ -118,7 +108,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`StoreError`]; the specification may still be there.
-    pub fn remove<R: Record>(&self, name: &str) -> Result<bool, StoreError> {
+    pub(crate) fn remove<R: Record>(&self, name: &str) -> Result<bool, StoreError> {
         block_in_place(|| {
             let is_there = self.check::<R>(name)?;
             match fs::remove_file(self.path::<R>(name, SPEC)) {
@@ -132,10 +122,7 @@ impl Store {
     }
 
     /// All records. Foreign files with our names are logged and left out.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
-    pub fn records<R: Record>(&self) -> Result<Vec<R>, StoreError> {
+    pub(crate) fn records<R: Record>(&self) -> Result<Vec<R>, StoreError> {
         let mut records = Vec::new();
         for name in self.names::<R>()? {
             match self.read(&name) {
@@ -147,10 +134,7 @@ impl Store {
     }
 
     /// Names of all slots or claims that have files.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
-    pub fn names<R: Record>(&self) -> Result<BTreeSet<String>, StoreError> {
+    pub(crate) fn names<R: Record>(&self) -> Result<BTreeSet<String>, StoreError> {
         let prefix = prefix::<R>();
         let of_file = |file: String| {
             let name = file.strip_prefix(&prefix)?;
@@ -160,10 +144,7 @@ impl Store {
     }
 
     /// Removes temporary files and records without a specification, which a killed process may leave.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
-    pub fn tidy<R: Record>(&self) -> Result<(), StoreError> {
+    pub(crate) fn tidy<R: Record>(&self) -> Result<(), StoreError> {
         let prefix = prefix::<R>();
         for file in self.files()? {
             let of_record = file.strip_prefix(&prefix).and_then(|name| name.strip_suffix(RECORD));
@@ -176,7 +157,6 @@ impl Store {
         Ok(())
     }
 
-    /// Names of all files.
     fn files(&self) -> Result<Vec<String>, StoreError> {
         block_in_place(|| {
             let entries = fs::read_dir(&self.directory).map_err(|error| self.named(error))?;
@@ -189,9 +169,6 @@ impl Store {
     }
 
     /// Whether there is a specification of ours.
-    ///
-    /// # Errors
-    /// The file is foreign, the directory is missing, or the file cannot be read.
     fn check<R: Record>(&self, name: &str) -> Result<bool, StoreError> {
         let path = self.path::<R>(name, SPEC);
         let is_ours =

@@ -12,44 +12,6 @@ use super::value::{Chunk, ResourceName};
 use crate::cdi::Inject;
 use crate::dra::device::Effect;
 
-/// All keys: a test checks that the documented file has them.
-#[cfg(test)]
-pub(super) const KEYS: [&str; 33] = [
-    "manager",
-    "kubelet",
-    "cdi",
-    "devices",
-    "strict",
-    "[resources]",
-    "gpu",
-    "memory",
-    "cores",
-    "suspendable_memory",
-    "chunk",
-    "[driver]",
-    "inject",
-    "root",
-    "seen_at",
-    "[cluster]",
-    "api",
-    "kubeconfig",
-    "events",
-    "publish",
-    "[whole_cards]",
-    "shim",
-    "[dra]",
-    "unhealthy_effect",
-    "[release]",
-    "interval",
-    "grace",
-    "[metrics]",
-    "listen",
-    "[log]",
-    "filter",
-    "format",
-    "vcuda.io/gpu",
-];
-
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {

@@ -42,7 +42,7 @@ pub struct Flags {
     pub node: Option<String>,
     /// Size of a chunk of memory, the same on all nodes [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "VCUDA_PLUGIN_CHUNK")]
-    pub chunk: Option<Chunk>,
+    pub(crate) chunk: Option<Chunk>,
     /// Where metrics and health are served, or off [default: 0.0.0.0:9437]
     #[arg(long, value_name = "ADDRESS:PORT", env = "VCUDA_PLUGIN_METRICS")]
     pub metrics: Option<Listen>,

@@ -6,9 +6,8 @@ use serde::{Deserialize, Deserializer};
 use vcuda_daemon::value::parsed;
 use vcuda_quota::pods::{parse_chunk, parse_resource_name};
 
-/// Size of a memory chunk (bytes).
 #[derive(Debug, Clone, Copy)]
-pub struct Chunk(pub(super) u64);
+pub(crate) struct Chunk(pub(super) u64);
 
 impl FromStr for Chunk {
     type Err = String;

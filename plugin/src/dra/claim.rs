@@ -11,49 +11,40 @@ use super::DRIVER;
 use super::device::{CORES, MEMORY};
 use crate::amounts::Counted;
 
-/// The allocation cannot be prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ClaimError {
-    /// The claim was replaced by another of the same name.
+pub(crate) enum ClaimError {
     #[error(
         "the claim was deleted, and another of its name was made: kubelet asks for that one when its pod starts"
     )]
     Other,
-    /// The scheduler has not allocated it, or has deallocated it.
     #[error("the claim is not allocated (any more)")]
     NotAllocated,
-    /// The devices are in another node's pool.
     #[error("it was allocated devices of pool \"{0}\", and this node's is \"{1}\"")]
     OtherPool(String, String),
-    /// An amount is missing: the slices are of another version, or a feature gate dropped fields of them.
     #[error(
         "device {0}: no {1} was allocated of it; the feature gate DRAConsumableCapacity must be on in all of Kubernetes \
          (it is from 1.36)"
     )]
     NoAmount(String, &'static str),
-    /// An amount is no quantity.
     #[error("device {0}: {1}")]
     Amount(String, QuantityError),
-    /// The parameters are wrong.
     #[error(transparent)]
     Parameters(#[from] ParametersError),
 }
 
 /// Part of a GPU that was allocated for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
+pub(crate) struct Share {
     /// The request, without the name of a subrequest.
-    pub request: String,
-    /// Name of the device.
-    pub device: String,
-    /// ID of the share of the device.
-    pub share_id: Option<String>,
+    pub(crate) request: String,
+    pub(crate) device: String,
+    pub(crate) share_id: Option<String>,
     /// Amounts that it consumes; `None` for admin access, which sees the GPU and consumes nothing.
-    pub counted: Option<Counted>,
+    pub(crate) counted: Option<Counted>,
 }
 
 /// The shares of this driver that were allocated for `claim` in this node's `pool`. `uid` is the UID that kubelet names.
-pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>, ClaimError> {
+pub(crate) fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>, ClaimError> {
     if claim.metadata.uid.as_deref() != Some(uid) {
         return Err(ClaimError::Other);
     }
@@ -79,8 +70,7 @@ pub fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec<Share>
     .collect()
 }
 
-/// Whether a claim has devices of this driver.
-pub fn is_ours(claim: &ResourceClaim) -> bool {
+pub(crate) fn is_ours(claim: &ResourceClaim) -> bool {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
     let mut results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());

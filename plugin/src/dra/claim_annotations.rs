@@ -10,7 +10,6 @@ use vcuda_quota::pods::annotations::{AnnotationError, DOMAIN, quota_change as co
 
 use super::users::Group;
 
-/// Our annotations, by name.
 pub(super) type Annotations = BTreeMap<String, String>;
 
 /// Whether the claim was made for a single pod, by a template or for extended resources. It is deleted with that pod.
@@ -39,9 +38,6 @@ pub(super) fn of_pod<'a>(
 }
 
 /// The quota change for the containers of a group at their start.
-///
-/// # Errors
-/// An annotation is wrong.
 pub(super) fn quota_change(
     claim: &ResourceClaim,
     pods: &[Pod],

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
 use kube::api::GetParams;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::info;
@@ -21,12 +21,12 @@ use super::claim::{self, Share};
 use super::claim_annotations::{self, Annotations};
 use super::grants::grant_amounts;
 use super::prepare::{PrepareError, Preparer};
+use super::shared::Shared;
 use crate::amounts::Asked;
 use crate::annotation_reconciler::{RETRY_INTERVAL, Reconcile, Refusal};
-use crate::cdi::{ClaimRecord, Store};
+use crate::cdi::ClaimRecord;
 use crate::cluster::Cluster;
 use crate::ids::digest;
-use crate::manager::Manager;
 
 /// Shortest interval of reads of the shared claims.
 const CLAIMS_INTERVAL: Duration = Duration::from_secs(2);
@@ -35,7 +35,6 @@ const INTERVAL_PER_CLAIM: Duration = Duration::from_millis(100);
 /// Interval of reads of a claim that was made for a single pod.
 const POD_CLAIM_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Grants by key.
 type Grants = BTreeMap<String, v1::Grant>;
 
 /// Last application of a claim's annotations.
@@ -46,14 +45,9 @@ struct LastApplied {
     is_done: bool,
 }
 
-/// Applies the annotations of this node's claims.
 pub(crate) struct ClaimReconciler {
-    client: Client,
-    manager: Arc<Manager>,
-    store: Store,
+    shared: Arc<Shared>,
     preparer: Arc<Preparer>,
-    /// Name of the node's pool.
-    pool: String,
     /// Last application by the claim's UID.
     last_applied: Mutex<BTreeMap<String, LastApplied>>,
     interval: Mutex<Duration>,
@@ -61,26 +55,12 @@ pub(crate) struct ClaimReconciler {
 
 impl ClaimReconciler {
     /// Creates a reconciler for the claims that `preparer` prepares.
-    pub(crate) fn new(
-        client: Client,
-        manager: Arc<Manager>,
-        store: Store,
-        preparer: Arc<Preparer>,
-        pool: String,
-    ) -> Self {
-        Self {
-            client,
-            manager,
-            store,
-            preparer,
-            pool,
-            last_applied: Mutex::default(),
-            interval: Mutex::new(CLAIMS_INTERVAL),
-        }
+    pub(crate) fn new(shared: Arc<Shared>, preparer: Arc<Preparer>) -> Self {
+        Self { shared, preparer, last_applied: Mutex::default(), interval: Mutex::new(CLAIMS_INTERVAL) }
     }
 
     async fn reconcile_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, PrepareError> {
-        let mut records = self.store.records::<ClaimRecord>()?;
+        let mut records = self.shared.store.records::<ClaimRecord>()?;
         // Admin access has no limits.
         records.retain(|record| !record.keys().is_empty());
         let alone = records.iter().filter(|record| !record.of_pod).count();
@@ -94,7 +74,7 @@ impl ClaimReconciler {
         if records.is_empty() {
             return Ok(refusals);
         }
-        let grants = self.manager.list().await?.into_iter();
+        let grants = self.shared.manager.list().await?.into_iter();
         let grants: Grants = grants.map(|grant| (grant.key.clone(), grant)).collect();
         for record in &records {
             if let Err(error) = self.reconcile_if_due(cluster, record, &grants).await {
@@ -177,12 +157,12 @@ impl ClaimReconciler {
         record: &ClaimRecord,
         version: &GetParams,
     ) -> Result<Option<(ResourceClaim, Vec<Share>)>, PrepareError> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
+        let claims: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &record.namespace);
         let claim = match claims.get_with(&record.name, version).await {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
             found => found?,
         };
-        let shares = claim::shares(&claim, &record.uid, &self.pool).ok();
+        let shares = claim::shares(&claim, &record.uid, &self.shared.node).ok();
         Ok(shares.map(|shares| (claim, shares)))
     }
 
@@ -200,7 +180,7 @@ impl ClaimReconciler {
             return Ok(());
         };
         let id = format!("{}-{}", grant.key, digest(&format!("{text} {}", grant.generation), 8));
-        self.manager.resize(grant, id, Some(amounts)).await?;
+        self.shared.manager.resize(grant, id, Some(amounts)).await?;
         self.preparer.note_amounts(&record.uid, &grant.key, &text).await?;
         info!(grant = grant.id, asked = text, "follows its annotations");
         Ok(())
@@ -208,9 +188,6 @@ impl ClaimReconciler {
 }
 
 /// The amounts of a grant under these annotations; `None` if it has them already.
-///
-/// # Errors
-/// An annotation is wrong, or asks for more than was allocated.
 fn wanted(
     record: &ClaimRecord,
     grant: &v1::Grant,

@@ -15,9 +15,9 @@ mod capacity;
 use capacity::Capacity;
 
 /// Name of the capacity of memory (bytes).
-pub const MEMORY: &str = "memory";
+pub(crate) const MEMORY: &str = "memory";
 /// Name of the capacity of GPU time (percent).
-pub const CORES: &str = "cores";
+pub(crate) const CORES: &str = "cores";
 /// Taint of an unhealthy GPU. Its value is the kind of trouble, so that a claim can tolerate one: see [`kind_of`].
 const UNHEALTHY: &str = "vcuda.io/unhealthy";
 /// Taint of a GPU that an operator has cordoned.
@@ -27,36 +27,34 @@ const SUSPENDABLE: &str = "-suspendable";
 
 /// Effect of the taint of an unhealthy GPU on the pods that have shares of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// The pods run on; no new claim is allocated on the GPU.
     #[default]
     NoSchedule,
-    /// Kubernetes evicts the pods.
     NoExecute,
 }
 
 /// Name of a GPU's device. It is the UUID in lower case, as device names are DNS labels.
-pub fn device_name(uuid: &str) -> String {
+pub(crate) fn device_name(uuid: &str) -> String {
     uuid.to_ascii_lowercase()
 }
 
 /// Name of a GPU's device for suspendable shares alone.
-pub fn suspendable_device_name(uuid: &str) -> String {
+pub(crate) fn suspendable_device_name(uuid: &str) -> String {
     device_name(uuid) + SUSPENDABLE
 }
 
-/// Whether a device is for suspendable shares alone.
-pub fn is_suspendable_device(device: &str) -> bool {
+pub(crate) fn is_suspendable_device(device: &str) -> bool {
     device.ends_with(SUSPENDABLE)
 }
 
 /// Whether a GPU's memory is overcommitted, as suspendable tenants take turns in it.
-pub fn is_overcommitted(gpu: &v1::Gpu) -> bool {
+pub(crate) fn is_overcommitted(gpu: &v1::Gpu) -> bool {
     gpu.memory_suspendable_bytes > 0
 }
 
 /// The devices of a GPU; none if the GPU cannot have a share. `effect` is that of the taint of an unhealthy GPU.
-pub fn devices(gpu: &v1::Gpu, effect: Effect) -> Vec<Device> {
+pub(crate) fn devices(gpu: &v1::Gpu, effect: Effect) -> Vec<Device> {
     let device = |capacity: Capacity| {
         let (name, kind) = match capacity.is_suspendable {
             true => (suspendable_device_name(&gpu.uuid), "vcuda-suspendable"),

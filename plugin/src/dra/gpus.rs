@@ -13,21 +13,20 @@ use super::device::{Effect, MEMORY, device_name, devices, is_overcommitted, susp
 use crate::manager::{self, Manager, poll_gpus};
 
 /// Receiver of the node's GPUs; `None` until the manager has answered once.
-pub type Gpus = watch::Receiver<Option<Arc<NodeGpus>>>;
+pub(crate) type Gpus = watch::Receiver<Option<Arc<NodeGpus>>>;
 
 /// The node's GPUs at a moment.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct NodeGpus {
+pub(crate) struct NodeGpus {
     devices: Vec<Device>,
     /// GPUs by the name of the device.
     known: BTreeMap<String, KnownGpu>,
     /// Whether the manager's last call was answered.
-    pub is_current: bool,
+    pub(crate) is_current: bool,
     /// The reason why GPUs are missing, or why the manager does not answer.
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
 }
 
-/// A GPU.
 #[derive(Debug, Clone, PartialEq)]
 struct KnownGpu {
     uuid: String,
@@ -51,7 +50,7 @@ impl KnownGpu {
 
 impl NodeGpus {
     /// The GPUs of the manager's answer. `effect` is that of the taint of unhealthy GPUs.
-    pub fn from_response(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
+    pub(crate) fn from_response(answer: &v1::ListGpusResponse, effect: Effect) -> Self {
         let known = |gpu: &v1::Gpu| {
             let suspendable = is_overcommitted(gpu).then(|| suspendable_device_name(&gpu.uuid));
             let names = [device_name(&gpu.uuid)].into_iter().chain(suspendable);
@@ -66,34 +65,34 @@ impl NodeGpus {
     }
 
     /// Devices of the ResourceSlices.
-    pub fn devices(&self) -> &[Device] {
+    pub(crate) fn devices(&self) -> &[Device] {
         &self.devices
     }
 
     /// UUID of this device's GPU; `None` if there is no such device.
-    pub fn uuid(&self, device: &str) -> Option<&str> {
+    pub(crate) fn uuid(&self, device: &str) -> Option<&str> {
         self.known.get(device).map(|known| known.uuid.as_str())
     }
 
     /// Whether suspendable tenants take turns on this device's GPU.
-    pub fn is_overcommitted(&self, device: &str) -> bool {
+    pub(crate) fn is_overcommitted(&self, device: &str) -> bool {
         self.known.get(device).is_some_and(|known| known.is_overcommitted)
     }
 
     /// Memory of this device in its ResourceSlice (bytes).
-    pub fn memory_bytes(&self, device: &str) -> Option<u64> {
+    pub(crate) fn memory_bytes(&self, device: &str) -> Option<u64> {
         let device = self.devices.iter().find(|known| known.name == device)?;
         let memory = device.capacity.as_ref()?.get(MEMORY)?;
         quantity::parse(&memory.value.0).ok()
     }
 
     /// Name of each GPU's device, and the reason why the GPU is unhealthy if it is.
-    pub fn health(&self) -> impl Iterator<Item = (&String, Option<&str>)> {
+    pub(crate) fn health(&self) -> impl Iterator<Item = (&String, Option<&str>)> {
         self.known.iter().map(|(device, known)| (device, known.unhealthy_reason.as_deref()))
     }
 
     /// Minor numbers of the device nodes, by UUID.
-    pub fn minors(&self) -> impl Iterator<Item = (String, Option<u32>)> {
+    pub(crate) fn minors(&self) -> impl Iterator<Item = (String, Option<u32>)> {
         let minor = |known: &KnownGpu| (known.uuid.clone(), known.minor);
         self.known.values().map(minor)
     }
@@ -112,7 +111,11 @@ impl manager::NodeGpus for NodeGpus {
 }
 
 /// Asks the manager until the task is dropped. Ill GPUs have a taint with this `effect`.
-pub async fn poll_manager(manager: Arc<Manager>, gpus: watch::Sender<Option<Arc<NodeGpus>>>, effect: Effect) {
+pub(crate) async fn poll_manager(
+    manager: Arc<Manager>,
+    gpus: watch::Sender<Option<Arc<NodeGpus>>>,
+    effect: Effect,
+) {
     let read = |answer, _: Option<&NodeGpus>| NodeGpus::from_response(&answer, effect);
     let note = |now: &NodeGpus| match &now.problem {
         Some(problem) => warn!("{problem}"),

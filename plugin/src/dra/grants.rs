@@ -14,9 +14,6 @@ use crate::ids::digest;
 
 /// The request for a group's grant on `gpus` (UUIDs), with its containers' `annotations`, and the amounts as a text to compare.
 /// Returns `None` for admin access.
-///
-/// # Errors
-/// A single tenant cannot have these shares.
 pub(super) fn create_request(
     claim: &dra::Claim,
     holder: v1::Holder,
@@ -43,9 +40,6 @@ pub(super) fn create_request(
 }
 
 /// The amounts of the grant for a share whose containers have these annotations.
-///
-/// # Errors
-/// Parameters or annotations contradict the share or each other.
 pub(super) fn grant_amounts(counted: &Counted, annotations: &QuotaChange) -> Result<Asked, PrepareError> {
     if !counted.is_whole {
         // Without the annotations first, so that a fault of the parameters is reported as theirs.

@@ -21,16 +21,13 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Validity of a report (s). Without a newer one, as while the manager is away, kubelet shows the health as unknown.
 const VALID_SECONDS: i64 = 30;
 
-/// The service of the GPUs' health.
 #[derive(Clone)]
 pub(crate) struct Health {
     gpus: Gpus,
-    /// Name of the node's pool.
     pool: String,
 }
 
 impl Health {
-    /// Creates a service for these GPUs.
     pub(crate) fn new(gpus: Gpus, pool: String) -> Self {
         Self { gpus, pool }
     }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::prepare::{PrepareError, Preparer, key_prefix};
-use crate::cdi::{ClaimRecord, Store};
-use crate::manager::Manager;
+use super::shared::Shared;
+use crate::cdi::ClaimRecord;
 use crate::mode::CLAIM_KEYS;
 
 /// Interval of checks whether files were lost.
@@ -22,18 +22,11 @@ const RESTORES: u32 = 6;
 
 /// Keeps the files of prepared claims, and removes files and grants of claims that are gone.
 pub(crate) struct OrphanCleaner {
-    /// The API server's client.
-    pub client: Client,
-    /// The manager.
-    pub manager: Arc<Manager>,
-    /// The claims' files.
-    pub store: Store,
-    /// Unprepares claims.
-    pub preparer: Arc<Preparer>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) preparer: Arc<Preparer>,
 }
 
 impl OrphanCleaner {
-    /// Works until the task is dropped.
     pub(crate) async fn run(self) {
         let mut missing = BTreeSet::new();
         let mut said = String::new();
@@ -59,8 +52,8 @@ impl OrphanCleaner {
 
     /// Unprepares claims that have files and are no longer at the API server.
     async fn unprepare_gone_claims(&self) -> Result<(), PrepareError> {
-        for record in self.store.records::<ClaimRecord>()? {
-            let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &record.namespace);
+        for record in self.shared.store.records::<ClaimRecord>()? {
+            let api: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &record.namespace);
             let found = api.get_opt(&record.name).await?;
             let is_there = found.is_some_and(|claim| claim.metadata.uid.as_ref() == Some(&record.uid));
             if !is_there {
@@ -77,23 +70,23 @@ impl OrphanCleaner {
         &self,
         missing: &BTreeSet<String>,
     ) -> Result<BTreeSet<String>, PrepareError> {
-        let of_records = self.store.records::<ClaimRecord>()?.into_iter().map(|record| record.uid);
+        let of_records = self.shared.store.records::<ClaimRecord>()?.into_iter().map(|record| record.uid);
         let kept: BTreeSet<String> = of_records.chain(self.preparer.known_uids()).collect();
         let prefixes: Vec<String> = kept.iter().map(|uid| key_prefix(uid)).collect();
         let mut now_missing = BTreeSet::new();
-        for grant in self.manager.list().await? {
+        for grant in self.shared.manager.list().await? {
             let is_claimed = prefixes.iter().any(|prefix| grant.key.starts_with(prefix));
             if !grant.key.starts_with(CLAIM_KEYS) || is_claimed {
                 continue;
             }
             if missing.contains(&grant.id) {
                 // The manager refuses while processes still run; each check tries again.
-                match self.manager.release(&grant.id).await {
+                match self.shared.manager.release(&grant.id).await {
                     Ok(_) => {
-                        let mut uids = self.store.names::<ClaimRecord>()?;
+                        let mut uids = self.shared.store.names::<ClaimRecord>()?;
                         uids.retain(|uid| grant.key.starts_with(&key_prefix(uid)));
                         for uid in uids {
-                            self.store.remove::<ClaimRecord>(&uid)?;
+                            self.shared.store.remove::<ClaimRecord>(&uid)?;
                         }
                     }
                     Err(error) => debug!(grant = grant.id, "kept: {error}"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::sync::{Mutex, Notify};
 use tracing::info;
 use vcuda_kubelet_api::dra;
@@ -14,12 +14,11 @@ use vcuda_manager_api::v1;
 
 use super::claim::{self, Share};
 use super::claim_annotations;
-use super::gpus::Gpus;
 use super::grants::{create_request, grant_holder};
+use super::shared::Shared;
 use super::users::{Group, Users, find_users};
 use crate::bind::BindSettings;
-use crate::cdi::{CdiDevice, ClaimRecord, Prepared, Store};
-use crate::manager::Manager;
+use crate::cdi::{CdiDevice, ClaimRecord, Prepared};
 
 mod devices;
 mod error;
@@ -28,20 +27,13 @@ mod record;
 mod restore;
 mod unprepare;
 
-pub use error::PrepareError;
-pub(super) use error::REASONS;
+pub(crate) use error::PrepareError;
 use names::check_uid;
 pub(super) use names::key_prefix;
 
-/// Prepares claims.
 pub(crate) struct Preparer {
-    client: Client,
-    manager: Arc<Manager>,
-    store: Store,
+    shared: Arc<Shared>,
     settings: BindSettings,
-    gpus: Gpus,
-    /// Name of the node, and of its pool.
-    node: String,
     /// Notified after a claim was prepared or unprepared.
     changed: Arc<Notify>,
     /// Serializes claims, so that the end of a claim does not remove a grant that another call creates.
@@ -59,7 +51,6 @@ struct GroupGrant {
     text: Option<String>,
 }
 
-/// A claim that is being prepared.
 struct PendingClaim<'a> {
     claim: &'a dra::Claim,
     found: ResourceClaim,
@@ -69,22 +60,10 @@ struct PendingClaim<'a> {
 }
 
 impl Preparer {
-    /// Creates a preparer for the claims of `node`.
-    pub(crate) fn new(
-        client: Client,
-        manager: Arc<Manager>,
-        store: Store,
-        settings: BindSettings,
-        gpus: Gpus,
-        node: String,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, settings: BindSettings) -> Self {
         Self {
-            client,
-            manager,
-            store,
+            shared,
             settings,
-            gpus,
-            node,
             changed: Arc::default(),
             lock: Mutex::default(),
             known: parking_lot::Mutex::default(),
@@ -101,7 +80,6 @@ impl Preparer {
         !self.known.lock().is_empty()
     }
 
-    /// UIDs of the claims that are prepared.
     pub(crate) fn known_uids(&self) -> Vec<String> {
         self.known.lock().keys().cloned().collect()
     }
@@ -120,9 +98,9 @@ impl Preparer {
 
     /// Makes the grants that are not there yet, and the files.
     async fn prepare_anew(&self, asked: &dra::Claim) -> Result<Vec<Prepared>, PrepareError> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &asked.namespace);
+        let claims: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &asked.namespace);
         let claim = claims.get_opt(&asked.name).await?.ok_or(PrepareError::Gone)?;
-        let shares = claim::shares(&claim, &asked.uid, &self.node)?;
+        let shares = claim::shares(&claim, &asked.uid, &self.shared.node)?;
         let pods = self.pods(&asked.namespace, &claim).await?;
         let requests = shares.iter().map(|share| share.request.clone()).collect();
         let users = find_users(&pods, &asked.name, &requests)?;
@@ -153,11 +131,11 @@ impl Preparer {
 
     /// The answer of an earlier call; `None` if a grant is missing.
     async fn earlier_answer(&self, uid: &str) -> Result<Option<Vec<Prepared>>, PrepareError> {
-        let Some(record) = self.store.read::<ClaimRecord>(uid)? else {
+        let Some(record) = self.shared.store.read::<ClaimRecord>(uid)? else {
             return Ok(None);
         };
         for key in record.keys() {
-            if self.manager.find(key).await?.is_none() {
+            if self.shared.manager.find(key).await?.is_none() {
                 return Ok(None);
             }
         }
@@ -165,15 +143,12 @@ impl Preparer {
     }
 
     /// The existing pods for which the claim is reserved.
-    ///
-    /// # Errors
-    /// There are none, or the API server fails.
     pub(super) async fn pods(
         &self,
         namespace: &str,
         claim: &ResourceClaim,
     ) -> Result<Vec<Pod>, PrepareError> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Pod> = Api::namespaced(self.shared.client.clone(), namespace);
         let reserved = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
         let mut pods = Vec::new();
         for user in reserved.filter(|user| user.resource == "pods") {
@@ -222,13 +197,13 @@ impl Preparer {
         &self,
         request: v1::CreateGrantRequest,
     ) -> Result<(v1::Grant, bool), PrepareError> {
-        if let Some(grant) = self.manager.find(&request.key).await? {
+        if let Some(grant) = self.shared.manager.find(&request.key).await? {
             let set = |uuids: &[String]| uuids.iter().cloned().collect::<BTreeSet<String>>();
             if set(&grant.gpu_uuids) == set(&request.gpu_uuids) {
                 return Ok((grant, false));
             }
-            self.manager.release(&grant.id).await?;
+            self.shared.manager.release(&grant.id).await?;
         }
-        Ok((self.manager.create(request).await?, true))
+        Ok((self.shared.manager.create(request).await?, true))
     }
 }

@@ -23,7 +23,6 @@ use crate::serve::{Listening, listen};
 /// Interval of checks whether the sockets are still there.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves the driver and keeps it registered with kubelet.
 pub(crate) struct Registrar {
     directories: Directories,
     service: Service,
@@ -32,12 +31,10 @@ pub(crate) struct Registrar {
 }
 
 impl Registrar {
-    /// Creates a registrar in these directories.
     pub(crate) fn new(directories: Directories, service: Service, health: Health) -> Self {
         Self { directories, service, health, state: watch::Sender::default() }
     }
 
-    /// Receiver of the registration's state.
     pub(crate) fn state(&self) -> watch::Receiver<RegistrationState> {
         self.state.subscribe()
     }

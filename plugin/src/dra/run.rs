@@ -14,21 +14,20 @@ use vcuda_daemon::life::RunError;
 use vcuda_daemon::pages::{Daemon, Problems, pages};
 
 use super::claim_reconciler::ClaimReconciler;
-use super::gpus::{self, Gpus};
+use super::gpus::Gpus;
 use super::health::Health;
-use super::metrics::Instruments;
-use super::node_lock::{LockState, NodeLock};
+use super::node_lock::NodeLock;
 use super::orphans::OrphanCleaner;
 use super::prepare::Preparer;
 use super::register::Registrar;
 use super::service::Service;
+use super::shared::Shared;
 use super::slices::Publisher;
 use super::status::StatusWriter;
 use crate::annotation_reconciler;
-use crate::cdi::Store;
 use crate::cluster::Cluster;
 use crate::config::{Api, Config};
-use crate::manager::Manager;
+use crate::mode::{LockState, starting};
 use crate::pod_events;
 use crate::register::watched::RegistrationState;
 use crate::run::{bind_settings, event_writer, log_start, run_until_signal};
@@ -40,9 +39,6 @@ const CONTROLLER: &str = "vcuda.io/dra-driver";
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs the DRA driver until a signal ends it.
-///
-/// # Errors
-/// The driver could not start, or a part has failed: see [`RunError`].
 pub fn run(config: Config) -> Result<(), RunError> {
     run_until_signal(run_parts(config))
 }
@@ -52,40 +48,33 @@ async fn run_parts(config: Config) -> Result<(), RunError> {
     log_start(&config);
     let client = client(&config).await?;
     let mut tasks = JoinSet::new();
-    let base = Base::start(&config, client, &mut tasks);
-    let node = config.cluster.node.clone();
-    let instruments = Arc::clone(&base.instruments);
-    let publisher = Publisher::new(&base.client, node.clone(), base.gpus.clone(), instruments);
-    let service = Service::new(Arc::clone(&base.preparer), Arc::clone(&base.instruments));
-    let health = Health::new(base.gpus.clone(), node.clone());
+    let shared = Shared::start(&config, client, &mut tasks);
+    let preparer = Arc::new(Preparer::new(Arc::clone(&shared), bind_settings(&config)));
+    let publisher = Publisher::new(Arc::clone(&shared));
+    let service = Service { preparer: Arc::clone(&preparer), shared: Arc::clone(&shared) };
+    let health = Health::new(shared.gpus.clone(), shared.node.clone());
     let registrar = Registrar::new(config.directories.clone(), service, health);
     let registration = registrar.state();
-    let (lock_state, is_locked) = watch::channel(Err(None));
+    let (lock_state, is_locked) = watch::channel(starting());
     if let Some(listener) = listener {
         let problems = problems(
             is_locked,
-            base.gpus.clone(),
+            shared.gpus.clone(),
             publisher.problem(),
             registration.clone(),
-            Arc::clone(&base.preparer),
+            Arc::clone(&preparer),
         );
-        let instruments = Arc::clone(&base.instruments);
+        let metrics = Arc::clone(&shared);
         let daemon = Daemon { name: "vcuda-dra-driver", version: env!("CARGO_PKG_VERSION") };
-        let pages = pages(daemon, Arc::new(move || instruments.text()), problems);
+        let pages = pages(daemon, Arc::new(move || metrics.instruments.text()), problems);
         tasks.spawn(http::serve(listener, pages, std::future::pending()));
     }
-    let node_lock = NodeLock {
-        client: base.client.clone(),
-        manager: Arc::clone(&base.manager),
-        store: base.store.clone(),
-        directories: config.directories.clone(),
-        node,
-    };
+    let node_lock = NodeLock { shared: Arc::clone(&shared), directories: config.directories.clone() };
     let _locks = node_lock.acquire(&lock_state).await;
     // First, as kubelet prepares the claims of waiting pods as soon as it finds the driver.
     tasks.spawn(registrar.run());
     tasks.spawn(publish_once_registered(publisher, registration));
-    base.keep(&config, &mut tasks);
+    keep_claims(&config, &shared, &preparer, &mut tasks);
     info!("ready");
     // A part that ends has failed.
     match tasks.join_next().await {
@@ -104,64 +93,17 @@ async fn publish_once_registered(publisher: Publisher, mut registration: watch::
     publisher.run().await;
 }
 
-/// Parts that only read, so that they may run beside another driver.
-struct Base {
-    client: Client,
-    instruments: Arc<Instruments>,
-    manager: Arc<Manager>,
-    store: Store,
-    gpus: Gpus,
-    preparer: Arc<Preparer>,
-}
-
-impl Base {
-    fn start(config: &Config, client: Client, tasks: &mut JoinSet<()>) -> Self {
-        let manager = Arc::new(Manager::new(&config.manager));
-        let store = Store::new(&config.cdi);
-        let (sender, gpus) = watch::channel(None);
-        tasks.spawn(gpus::poll_manager(Arc::clone(&manager), sender, config.unhealthy_effect));
-        let preparer = Preparer::new(
-            client.clone(),
-            Arc::clone(&manager),
-            store.clone(),
-            bind_settings(config),
-            gpus.clone(),
-            config.cluster.node.clone(),
-        );
-        Self { client, instruments: Arc::default(), manager, store, gpus, preparer: Arc::new(preparer) }
+/// Starts the tasks for prepared claims: their status, their annotations and their cleanup.
+fn keep_claims(config: &Config, shared: &Arc<Shared>, preparer: &Arc<Preparer>, tasks: &mut JoinSet<()>) {
+    let events = || event_writer(config, &shared.client, CONTROLLER);
+    tasks.spawn(StatusWriter::new(Arc::clone(shared), preparer.changed()).run());
+    let reconciler = ClaimReconciler::new(Arc::clone(shared), Arc::clone(preparer));
+    let cluster = Cluster::start(shared.client.clone(), &shared.node);
+    tasks.spawn(annotation_reconciler::run(cluster, Arc::new(reconciler), events()));
+    if let Some(events) = events() {
+        tasks.spawn(pod_events::run(events, Arc::clone(&shared.manager)));
     }
-
-    /// Starts the tasks for prepared claims: their status, their annotations and their cleanup.
-    fn keep(self, config: &Config, tasks: &mut JoinSet<()>) {
-        let events = || event_writer(config, &self.client, CONTROLLER);
-        let statuses = StatusWriter::new(
-            self.client.clone(),
-            Arc::clone(&self.manager),
-            self.store.clone(),
-            self.instruments,
-            self.preparer.changed(),
-        );
-        tasks.spawn(statuses.run());
-        let reconciler = ClaimReconciler::new(
-            self.client.clone(),
-            Arc::clone(&self.manager),
-            self.store.clone(),
-            Arc::clone(&self.preparer),
-            config.cluster.node.clone(),
-        );
-        let cluster = Cluster::start(self.client.clone(), &config.cluster.node);
-        tasks.spawn(annotation_reconciler::run(cluster, Arc::new(reconciler), events()));
-        if let Some(events) = events() {
-            tasks.spawn(pod_events::run(events, Arc::clone(&self.manager)));
-        }
-        let cleaner = OrphanCleaner {
-            client: self.client,
-            manager: self.manager,
-            store: self.store,
-            preparer: self.preparer,
-        };
-        tasks.spawn(cleaner.run());
-    }
+    tasks.spawn(OrphanCleaner { shared: Arc::clone(shared), preparer: Arc::clone(preparer) }.run());
 }
 
 async fn client(config: &Config) -> Result<Client, RunError> {

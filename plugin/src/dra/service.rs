@@ -13,8 +13,8 @@ use vcuda_kubelet_api::dra::{
     NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
 };
 
-use super::metrics::Instruments;
 use super::prepare::{PrepareError, Preparer};
+use super::shared::Shared;
 use crate::cdi::Prepared;
 
 /// Deadline of a call that prepares claims; kubelet waits for 45 s.
@@ -25,19 +25,13 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Deadline for the end of each claim. A call may have several.
 const UNPREPARE_DEADLINE: Duration = Duration::from_secs(15);
 
-/// The service of the driver's socket.
 #[derive(Clone)]
 pub(crate) struct Service {
-    preparer: Arc<Preparer>,
-    instruments: Arc<Instruments>,
+    pub(crate) preparer: Arc<Preparer>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Service {
-    /// Creates a service that uses `preparer`.
-    pub(crate) fn new(preparer: Arc<Preparer>, instruments: Arc<Instruments>) -> Self {
-        Self { preparer, instruments }
-    }
-
     async fn prepare(&self, claim: &Claim, deadline: Instant) -> NodePrepareResourceResponse {
         let begun = Instant::now();
         // The task goes on after the deadline, so that no grant is left without its files.
@@ -47,7 +41,9 @@ impl Service {
             Ok(Err(_)) => Err(PrepareError::NotYet),
             Err(_) => Err(PrepareError::Late),
         };
-        self.instruments.prepared(prepared.as_ref().map(drop), begun.elapsed());
+        self.shared
+            .instruments
+            .prepared(prepared.as_ref().map(drop).map_err(PrepareError::reason), begun.elapsed());
         match prepared {
             Ok(prepared) => NodePrepareResourceResponse {
                 devices: prepared.into_iter().map(device).collect(),

@@ -8,17 +8,16 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Api;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::DRIVER;
-use super::gpus::Gpus;
-use super::metrics::Instruments;
+use super::shared::Shared;
 use compare::is_desired;
 
 mod compare;
@@ -29,49 +28,36 @@ const DEVICES_MAX: usize = 64;
 const RESYNC_INTERVAL: Duration = Duration::from_secs(60);
 /// Changes within this time are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Deadline of a reconciliation.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The slices could not be published.
 #[derive(Debug, Error)]
-pub enum SliceError {
-    /// The API server fails.
+pub(crate) enum SliceError {
     #[error("ResourceSlices: {0}")]
     Api(#[from] kube::Error),
-    /// The API server drops the field that allows shares of a GPU.
     #[error(
         "ResourceSlices: the API server drops allowMultipleAllocations, so that one claim would have a whole GPU: turn the \
          feature gate DRAConsumableCapacity on in the API server, the scheduler and kubelet (it is from 1.36). The slices are \
          withdrawn"
     )]
     Gate,
-    /// The deadline has passed.
     #[error("ResourceSlices: the API server has not answered within {DEADLINE:?}")]
     Late,
 }
 
-/// Publishes the slices of one node.
 pub(crate) struct Publisher {
     slices: Api<ResourceSlice>,
     nodes: Api<Node>,
-    node: String,
-    gpus: Gpus,
-    instruments: Arc<Instruments>,
-    /// Present problem, for readiness.
+    shared: Arc<Shared>,
     problem: watch::Sender<Option<String>>,
 }
 
 impl Publisher {
-    /// Creates a publisher for `node`.
-    pub(crate) fn new(client: &Client, node: String, gpus: Gpus, instruments: Arc<Instruments>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            slices: Api::all(client.clone()),
-            nodes: Api::all(client.clone()),
-            node,
-            gpus,
-            instruments,
+            slices: Api::all(shared.client.clone()),
+            nodes: Api::all(shared.client.clone()),
+            shared,
             problem: watch::Sender::new(Some("the ResourceSlices are not published yet".to_owned())),
         }
     }
@@ -81,10 +67,10 @@ impl Publisher {
         self.problem.subscribe()
     }
 
-    /// Publishes until the task is dropped.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(self) {
         // No slice is better than one without devices, with which the scheduler would lose the GPUs of running pods.
-        if self.gpus.wait_for(Option::is_some).await.is_err() {
+        let mut gpus = self.shared.gpus.clone();
+        if gpus.wait_for(Option::is_some).await.is_err() {
             return;
         }
         let config = watcher::Config::default().fields(&self.selector());
@@ -93,7 +79,7 @@ impl Publisher {
             let result = timeout(DEADLINE, self.reconcile()).await.unwrap_or(Err(SliceError::Late));
             let pause = self.note_result(result);
             tokio::select! {
-                _ = self.gpus.changed() => {}
+                _ = gpus.changed() => {}
                 // The driver's own writes come back here; then the slices are as desired.
                 _ = changes.next() => {}
                 () = sleep(pause) => {}
@@ -118,7 +104,7 @@ impl Publisher {
     }
 
     fn selector(&self) -> String {
-        format!("spec.driver={DRIVER},spec.nodeName={}", self.node)
+        format!("spec.driver={DRIVER},spec.nodeName={}", self.shared.node)
     }
 
     /// Writes the slices if they differ from the desired ones.
@@ -141,7 +127,7 @@ impl Publisher {
                 }
                 None => self.slices.create(&PostParams::default(), &slice).await?,
             };
-            self.instruments.slice_written();
+            self.shared.instruments.slice_written();
             if written
                 .spec
                 .devices
@@ -179,7 +165,7 @@ impl Publisher {
 
     /// The desired devices of each slice. A node without a GPU has an empty slice, which supersedes older ones with devices.
     fn desired(&self) -> Vec<Vec<Device>> {
-        let gpus = self.gpus.borrow().clone();
+        let gpus = self.shared.gpus.borrow().clone();
         let devices: Vec<Device> = gpus.iter().flat_map(|gpus| gpus.devices()).cloned().collect();
         match devices.is_empty() {
             true => vec![Vec::new()],
@@ -188,7 +174,7 @@ impl Publisher {
     }
 
     fn name(&self, number: usize) -> String {
-        format!("{}-{DRIVER}-{number}", self.node)
+        format!("{}-{DRIVER}-{number}", self.shared.node)
     }
 
     fn slice(
@@ -206,9 +192,9 @@ impl Publisher {
             },
             spec: ResourceSliceSpec {
                 driver: DRIVER.to_owned(),
-                node_name: Some(self.node.clone()),
+                node_name: Some(self.shared.node.clone()),
                 pool: ResourcePool {
-                    name: self.node.clone(),
+                    name: self.shared.node.clone(),
                     generation,
                     resource_slice_count: i64::try_from(count).unwrap_or(1),
                 },
@@ -220,12 +206,12 @@ impl Publisher {
 
     /// Owner reference to the node, so that its slices are deleted with it.
     async fn owner(&self) -> Result<Option<OwnerReference>, SliceError> {
-        let node = self.nodes.get_opt(&self.node).await?;
+        let node = self.nodes.get_opt(&self.shared.node).await?;
         Ok(node.and_then(|node| {
             Some(OwnerReference {
                 api_version: "v1".to_owned(),
                 kind: "Node".to_owned(),
-                name: self.node.clone(),
+                name: self.shared.node.clone(),
                 uid: node.metadata.uid?,
                 ..OwnerReference::default()
             })

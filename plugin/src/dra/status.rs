@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::resource::v1::{AllocatedDeviceStatus, ResourceClaim};
+use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::metrics::Instruments;
 use super::prepare::PrepareError;
-use crate::cdi::{ClaimRecord, Store};
-use crate::manager::{Manager, ManagerError};
+use super::shared::Shared;
+use crate::cdi::ClaimRecord;
+use crate::manager::ManagerError;
 
 mod entries;
 
@@ -27,12 +27,9 @@ const FIELD_MANAGER: &str = "vcuda-dra-driver";
 const GRANTS_INTERVAL: Duration = Duration::from_secs(10);
 /// First pause after a failure; it doubles with each.
 const RETRY_MIN: Duration = Duration::from_secs(1);
-/// Longest pause after failures.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Deadline for a claim.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The status of a claim could not be written.
 #[derive(Debug, Error)]
 enum StatusError {
     #[error("{0}")]
@@ -41,27 +38,14 @@ enum StatusError {
     Late,
 }
 
-/// Reference to a claim at the API server.
-#[derive(Debug, Clone)]
-struct ClaimRef {
-    namespace: String,
-    name: String,
-    uid: String,
-}
-
-/// The status that was written to a claim.
 struct WrittenStatus {
-    claim: ClaimRef,
+    claim: ClaimRecord,
     /// Entries without the times at which conditions changed.
     entries: Vec<AllocatedDeviceStatus>,
 }
 
-/// Writes the statuses of this node's claims.
 pub(crate) struct StatusWriter {
-    client: Client,
-    manager: Arc<Manager>,
-    store: Store,
-    instruments: Arc<Instruments>,
+    shared: Arc<Shared>,
     wake: Arc<Notify>,
     written: BTreeMap<String, WrittenStatus>,
     /// Logged failure of each claim, by UID.
@@ -70,17 +54,10 @@ pub(crate) struct StatusWriter {
 
 impl StatusWriter {
     /// Creates a writer that checks when `wake` is notified, and at intervals.
-    pub(crate) fn new(
-        client: Client,
-        manager: Arc<Manager>,
-        store: Store,
-        instruments: Arc<Instruments>,
-        wake: Arc<Notify>,
-    ) -> Self {
-        Self { client, manager, store, instruments, wake, written: BTreeMap::new(), logged: BTreeMap::new() }
+    pub(crate) fn new(shared: Arc<Shared>, wake: Arc<Notify>) -> Self {
+        Self { shared, wake, written: BTreeMap::new(), logged: BTreeMap::new() }
     }
 
-    /// Writes until it is dropped.
     pub(crate) async fn run(mut self) {
         let mut retry = RETRY_MIN;
         loop {
@@ -102,21 +79,21 @@ impl StatusWriter {
     }
 
     async fn write_changed(&mut self) -> Result<(), PrepareError> {
-        let records = self.store.records::<ClaimRecord>()?;
-        self.instruments.claims(records.len());
+        let records = self.shared.store.records::<ClaimRecord>()?;
+        self.shared.instruments.claims(records.len());
         if !records.is_empty() {
             let grants = self.grants().await?;
             for record in &records {
                 let desired = entries::status_entries(record, &grants);
                 let written = self.written.get(&record.uid);
                 if written.is_none_or(|known| known.entries != desired) {
-                    self.write(ClaimRef::from_record(record), desired).await;
+                    self.write(record.clone(), desired).await;
                 }
             }
         }
         let is_there = |uid: &String| records.iter().any(|record| record.uid == *uid);
         let gone = self.written.iter().filter(|(uid, _)| !is_there(uid));
-        let gone: Vec<ClaimRef> = gone.map(|(_, written)| written.claim.clone()).collect();
+        let gone: Vec<ClaimRecord> = gone.map(|(_, written)| written.claim.clone()).collect();
         self.logged.retain(|uid, _| is_there(uid) || gone.iter().any(|claim| claim.uid == *uid));
         for claim in gone {
             self.write(claim, Vec::new()).await;
@@ -124,14 +101,13 @@ impl StatusWriter {
         Ok(())
     }
 
-    /// The node's grants, by key.
     async fn grants(&self) -> Result<entries::Grants, ManagerError> {
-        let grants = self.manager.list().await?;
+        let grants = self.shared.manager.list().await?;
         Ok(grants.into_iter().map(|grant| (grant.key.clone(), grant)).collect())
     }
 
     /// Writes a claim's entries and remembers them. A failure is logged once.
-    async fn write(&mut self, claim: ClaimRef, entries: Vec<AllocatedDeviceStatus>) {
+    async fn write(&mut self, claim: ClaimRecord, entries: Vec<AllocatedDeviceStatus>) {
         let done = timeout(DEADLINE, self.apply(&claim, &entries)).await;
         let named = format!("{}/{}", claim.namespace, claim.name);
         match done.unwrap_or(Err(StatusError::Late)) {
@@ -156,8 +132,8 @@ impl StatusWriter {
     }
 
     /// Makes these the claim's only entries of this driver. A claim that is gone needs none.
-    async fn apply(&self, claim: &ClaimRef, entries: &[AllocatedDeviceStatus]) -> Result<(), StatusError> {
-        let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
+    async fn apply(&self, claim: &ClaimRecord, entries: &[AllocatedDeviceStatus]) -> Result<(), StatusError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &claim.namespace);
         let found = claims.get_opt(&claim.name).await?;
         let Some(found) = found.filter(|found| found.metadata.uid.as_ref() == Some(&claim.uid)) else {
             return Ok(());
@@ -178,11 +154,5 @@ impl StatusWriter {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             done => Ok(done.map(drop)?),
         }
-    }
-}
-
-impl ClaimRef {
-    fn from_record(record: &ClaimRecord) -> Self {
-        Self { namespace: record.namespace.clone(), name: record.name.clone(), uid: record.uid.clone() }
     }
 }

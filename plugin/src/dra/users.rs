@@ -8,20 +8,18 @@ use thiserror::Error;
 
 /// Requests of a claim that the same containers use. A group has a single grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// Names of the requests.
-    pub requests: BTreeSet<String>,
+pub(crate) struct Group {
+    pub(crate) requests: BTreeSet<String>,
     /// Pod and name of each container that uses the requests.
-    pub containers: Vec<(String, String)>,
+    pub(crate) containers: Vec<(String, String)>,
 }
 
-/// Users of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Users {
+pub(crate) struct Users {
     /// Groups; no request is in two of them.
-    pub groups: Vec<Group>,
+    pub(crate) groups: Vec<Group>,
     /// Names of other claims that its containers use too.
-    pub other_claims: BTreeSet<String>,
+    pub(crate) other_claims: BTreeSet<String>,
 }
 
 /// Two containers have some requests in common and others not.
@@ -30,13 +28,10 @@ pub struct Users {
     "containers {} and {} use some of the claim's requests in common and others not: containers share all their requests or \
      none", .0, .1
 )]
-pub struct Overlap(String, String);
+pub(crate) struct Overlap(String, String);
 
 /// Finds the containers among `pods` that use the claim named `claim`, which has these `requests`.
-///
-/// # Errors
-/// [`Overlap`].
-pub fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
+pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
     let mut users = Users::default();
     for pod in pods {
         let pod_name = pod.metadata.name.clone().unwrap_or_default();

@@ -12,16 +12,12 @@ use super::{Containers, ExtendedResources};
 /// The largest file that is read (bytes).
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The checkpoint cannot be used.
 #[derive(Debug, Clone, Error)]
-pub enum CheckpointError {
-    /// It cannot be read.
+pub(crate) enum CheckpointError {
     #[error("kubelet's checkpoint {} cannot be read: {}", .0.display(), .1)]
     Unreadable(PathBuf, String),
-    /// Its form is unknown.
     #[error("kubelet's checkpoint {} has a form that this release does not know: {}", .0.display(), .1)]
     Unknown(PathBuf, String),
-    /// The daemon ended before it was read.
     #[error("kubelet's checkpoint {} was not read", .0.display())]
     NotRead(PathBuf),
 }
@@ -54,9 +50,6 @@ struct Entry {
 }
 
 /// Reads the containers that have our devices, by their pods' UIDs.
-///
-/// # Errors
-/// The file cannot be read, or its form is unknown.
 pub(super) fn read(
     path: &Path,
     names: &ExtendedResources,

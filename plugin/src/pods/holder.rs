@@ -9,30 +9,30 @@ use crate::ids::{Ids, Kind};
 
 /// The container, or the containers of one pod, that hold a set of devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holder {
+pub(crate) struct Holder {
     /// Namespace of the pod; empty if only the checkpoint has the pod.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the pod; empty if only the checkpoint has the pod.
-    pub pod: String,
+    pub(crate) pod: String,
     /// UID of the pod; empty if the checkpoint cannot be used.
-    pub pod_uid: String,
+    pub(crate) pod_uid: String,
     /// The containers that hold exactly the set: a single one, or plain init containers and the one that got their devices next.
-    pub containers: Containers,
+    pub(crate) containers: Containers,
     /// That of them that PodResources lists: it is no plain init container.
-    pub listed: Option<String>,
+    pub(crate) listed: Option<String>,
     /// All containers of the pod that hold our devices. Empty if the checkpoint cannot be used, as plain init containers would be
     /// missing.
-    pub all: Containers,
+    pub(crate) all: Containers,
 }
 
 impl Holder {
     /// Names of all containers of the pod that hold our devices; empty as [`Holder::all`].
-    pub fn names(&self) -> BTreeSet<String> {
+    pub(crate) fn names(&self) -> BTreeSet<String> {
         self.all.keys().cloned().collect()
     }
 
     /// Whether other containers of the pod hold exactly the shares of `devices`, too: before or after it.
-    pub fn are_shares_reused(&self, devices: &Devices) -> bool {
+    pub(crate) fn are_shares_reused(&self, devices: &Devices) -> bool {
         let shares = devices.ids_of(Kind::Gpu);
         let with_shares = self.all.values().filter(|one| one.ids_of(Kind::Gpu) == shares);
         with_shares.count() > 1
@@ -41,17 +41,13 @@ impl Holder {
 
 /// The container that holds the devices is not known. It may be known later.
 #[derive(Debug, Error)]
-pub enum HolderError {
-    /// No container holds them.
+pub(crate) enum HolderError {
     #[error("kubelet names no container that holds exactly these {0} devices")]
     Unheld(usize),
-    /// No container in PodResources holds them, and the checkpoint cannot be used.
     #[error("kubelet's PodResources name no container that holds exactly these {0} devices, and {1}")]
     NotListed(usize, CheckpointError),
-    /// More than one pod holds them.
     #[error("kubelet says that {0} hold these devices: it is not known whose limits are meant")]
     Several(String),
-    /// PodResources and checkpoint do not agree.
     #[error("kubelet's PodResources give these devices to {0}, its checkpoint to others")]
     Disagree(String),
 }
@@ -62,10 +58,7 @@ type Listed<'a> = (&'a str, &'a str, Containers);
 type Recorded<'a> = (&'a str, Containers);
 
 /// Finds the holder of exactly `ids` of one kind.
-///
-/// # Errors
-/// There is none, or there is any doubt: see [`HolderError`].
-pub fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
+pub(crate) fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Holder, HolderError> {
     match (listed_pod(snapshot, kind, ids)?, recorded_pod(snapshot, kind, ids)?) {
         (Some(listed), Some(recorded)) => agreed_holder(snapshot, listed, recorded),
         // A readable checkpoint has all containers that PodResources has.
@@ -99,9 +92,6 @@ pub fn find_holder(snapshot: &PodsSnapshot, kind: Kind, ids: &Ids) -> Result<Hol
 }
 
 /// The pod in PodResources with containers that hold exactly the set.
-///
-/// # Errors
-/// There are several.
 fn listed_pod<'a>(
     snapshot: &'a PodsSnapshot,
     kind: Kind,
@@ -116,9 +106,6 @@ fn listed_pod<'a>(
 }
 
 /// The pod in the checkpoint with containers that hold exactly the set.
-///
-/// # Errors
-/// There are several.
 fn recorded_pod<'a>(
     snapshot: &'a PodsSnapshot,
     kind: Kind,

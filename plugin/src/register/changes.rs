@@ -14,13 +14,12 @@ use tracing::debug;
 /// Pause between attempts to watch a directory that does not exist yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Receiver of changes.
 #[derive(Debug, Clone)]
-pub struct DirectoryChanges(watch::Receiver<u64>);
+pub(crate) struct DirectoryChanges(watch::Receiver<u64>);
 
 impl DirectoryChanges {
     /// Watches these directories, whether or not they exist.
-    pub fn watch(directories: Vec<PathBuf>) -> Self {
+    pub(crate) fn watch(directories: Vec<PathBuf>) -> Self {
         let (sender, changes) = watch::channel(0);
         tokio::spawn(async move {
             while !sender.is_closed() {
@@ -34,7 +33,7 @@ impl DirectoryChanges {
     }
 
     /// Waits for a change since the last call, at most for `time`.
-    pub async fn wait(&mut self, time: Duration) {
+    pub(crate) async fn wait(&mut self, time: Duration) {
         if let Ok(Err(_)) = tokio::time::timeout(time, self.0.changed()).await {
             // The sender is gone; without the sleep the caller would spin.
             tokio::time::sleep(time).await;

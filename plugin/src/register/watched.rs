@@ -18,23 +18,20 @@ use crate::serve::{Listening, listen};
 
 /// State of the registration, by kubelet's calls at the watched socket.
 #[derive(Debug, Clone, Default)]
-pub struct RegistrationState {
-    /// Whether kubelet has registered the plugin.
-    pub accepted: bool,
-    /// Kubelet's reason for a refusal.
-    pub refused: Option<String>,
+pub(crate) struct RegistrationState {
+    pub(crate) accepted: bool,
+    pub(crate) refused: Option<String>,
 }
 
-/// The registration service at a watched socket.
 #[derive(Debug)]
-pub struct RegistrationService {
+pub(crate) struct RegistrationService {
     info: PluginInfo,
     state: watch::Sender<RegistrationState>,
 }
 
 impl RegistrationService {
     /// Creates a service that answers with `info` and updates `state`.
-    pub fn new(info: PluginInfo, state: watch::Sender<RegistrationState>) -> Self {
+    pub(crate) fn new(info: PluginInfo, state: watch::Sender<RegistrationState>) -> Self {
         Self { info, state }
     }
 }
@@ -61,9 +58,6 @@ impl Registration for RegistrationService {
 
 impl Registrar {
     /// Serves the resource, then the registration socket. Returns both.
-    ///
-    /// # Errors
-    /// A socket cannot be made.
     pub(super) fn serve_watched(
         &self,
         state: watch::Sender<RegistrationState>,

@@ -84,9 +84,6 @@ impl Rewriter {
     }
 
     /// Appends bytes from kubelet, and makes every whole frame ready for the server.
-    ///
-    /// # Errors
-    /// The bytes are no valid HTTP/2 frames.
     fn receive(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (preface, rest) = bytes.split_at(bytes.len().min(self.preface_left));
         self.preface_left -= preface.len();

@@ -18,7 +18,7 @@ use super::authority::KubeletStream;
 
 /// A served socket. Dropping it removes the socket and closes its connections.
 #[derive(Debug)]
-pub struct Listening {
+pub(crate) struct Listening {
     path: PathBuf,
     inode: (u64, u64),
     stop: watch::Sender<bool>,
@@ -27,7 +27,7 @@ pub struct Listening {
 
 impl Listening {
     /// Whether the socket is still there, and ours.
-    pub fn is_intact(&self) -> bool {
+    pub(crate) fn is_intact(&self) -> bool {
         !self.serving.is_finished() && inode(&self.path).is_ok_and(|inode| inode == self.inode)
     }
 }
@@ -48,10 +48,7 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Serves `routes` at `path`. An old socket there is replaced: the node has only one plugin at a time.
-///
-/// # Errors
-/// The socket cannot be made, or a file of another kind is there.
-pub fn listen(path: &Path, routes: Routes) -> io::Result<Listening> {
+pub(crate) fn listen(path: &Path, routes: Routes) -> io::Result<Listening> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
         Ok(_) => {

@@ -153,19 +153,6 @@ fn what_is_lost_while_the_plugin_is_away_is_replaced_by_a_new_pod() {
     assert!(before.exists());
 }
 
-#[test]
-fn deleted_sockets_are_made_again() {
-    let fixture = Fixture::with_gpus(1, "24GiB");
-    let _manager = fixture.manager_with_shim();
-    let kubelet = fixture.kubelet();
-    let _plugin = fixture.plugin();
-    kubelet.wait_for_devices();
-    let path = fixture.kubelet_directory().join("plugins_registry/vcuda.io-gpu-reg.sock");
-    fs::remove_file(&path).unwrap();
-    eventually("the socket is there again", SOON, || path.exists());
-    kubelet.wait_for_devices();
-}
-
 /// Number of the plugin's registrations over its resources.
 fn registrations(plugin: &Plugin<'_>) -> u64 {
     let metrics = get(&plugin.address(), "/metrics");

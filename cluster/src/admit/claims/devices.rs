@@ -13,7 +13,6 @@ pub(super) struct Devices {
     pub(super) constraints: Vec<Constraint>,
 }
 
-/// A request for a share of one GPU.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeviceRequest {
@@ -21,7 +20,6 @@ pub(super) struct DeviceRequest {
     pub(super) exactly: Exactly,
 }
 
-/// Device class and amounts of a request.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Exactly {
@@ -29,7 +27,6 @@ pub(super) struct Exactly {
     pub(super) capacity: Capacity,
 }
 
-/// Capacity that a request takes of its GPU.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Capacity {

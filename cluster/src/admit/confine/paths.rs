@@ -18,7 +18,7 @@ const OF_TOOLKIT: &str = "/run/nvidia-container-devices";
 ///
 /// # Errors
 /// One that is not absolute, is the root, or lies in another.
-pub fn host_paths(listed: &[String]) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn host_paths(listed: &[String]) -> Result<Vec<PathBuf>, String> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for text in listed {
         let path = normal(text);

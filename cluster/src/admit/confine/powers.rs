@@ -58,7 +58,6 @@ pub(super) fn check_pod(spec: &PodSpec) -> Result<(), Refusal> {
     )
 }
 
-/// Checks a container's powers.
 pub(super) fn check_container(part: &Part<'_>) -> Result<(), Refusal> {
     let Some(context) = part.context else {
         return Ok(());

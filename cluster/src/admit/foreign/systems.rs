@@ -9,19 +9,15 @@ const GIB: u64 = 1 << 30;
 /// Unit of `tencent.com/vcuda-memory` (bytes).
 const GAIA_UNIT: u64 = 256 * MIB;
 
-/// Another system.
 pub(super) struct System {
-    /// Its name.
     pub(super) name: &'static str,
     /// Resources of its own: a container that has one of them asks for a share.
     pub(super) marks: &'static [&'static str],
     /// Resources that mean something else without those.
     pub(super) beside: &'static [&'static str],
-    /// Rewrites a request.
     pub(super) convert: fn(&Asked<'_>) -> Result<Ours, RequestError>,
 }
 
-/// All of them.
 pub(super) const SYSTEMS: [System; 6] = [
     System {
         name: "HAMi",

@@ -17,7 +17,6 @@ const MEMORY_MIN_STEPS: u64 = 64;
 
 /// What a device has.
 pub(super) struct Capacity {
-    /// Whether it is for suspendable shares alone.
     pub(super) is_suspendable: bool,
     /// Memory of all shares together (number of steps).
     steps: u64,
@@ -25,7 +24,6 @@ pub(super) struct Capacity {
     steps_max: u64,
     /// GPU time that can be guaranteed (percent).
     percent: u64,
-    /// Number of shares.
     slots: u32,
 }
 

@@ -12,7 +12,7 @@ impl Preparer {
     /// # Errors
     /// The scheduler has counted less than all memory of a whole GPU, or counts other shares of it, too.
     pub(super) fn are_whole(&self, shares: &[&Share]) -> Result<bool, PrepareError> {
-        let known = self.gpus.borrow().clone();
+        let known = self.shared.gpus.borrow().clone();
         let memory_bytes = |device: &str| known.as_ref()?.memory_bytes(device);
         let mut are_whole = false;
         for share in shares {
@@ -48,7 +48,7 @@ impl Preparer {
     /// # Errors
     /// A device is not on this node, two shares are on the same GPU, or the GPUs are not known yet.
     pub(super) fn uuids(&self, shares: &[&Share]) -> Result<Vec<String>, PrepareError> {
-        let known = self.gpus.borrow().clone();
+        let known = self.shared.gpus.borrow().clone();
         let known = known.ok_or(PrepareError::NotYet)?;
         let mut uuids: BTreeMap<String, &Share> = BTreeMap::new();
         for share in shares {

@@ -12,117 +12,86 @@ use crate::dra::claim::ClaimError;
 use crate::dra::users::Overlap;
 use crate::manager::ManagerError;
 
-/// The reason why a claim is not prepared.
 #[derive(Debug, Error)]
-pub enum PrepareError {
-    /// The UID cannot be part of a file's name.
+pub(crate) enum PrepareError {
     #[error("\"{0}\" is no UID of a claim")]
     Uid(String),
-    /// The claim does not exist.
     #[error("there is no claim of this name any more")]
     Gone,
-    /// The allocation cannot be used.
     #[error("{0}")]
     Claim(#[from] ClaimError),
-    /// The claim is reserved for no existing pod.
     #[error("the claim is reserved for no pod that there is")]
     NoPod,
-    /// Containers share some of their requests.
     #[error("{0}")]
     Overlap(#[from] Overlap),
-    /// A container uses two claims of this driver.
     #[error(
         "a container uses this claim and claim {0}, both of vcuda.io: a container has its limits from one claim; make them two \
          requests of one"
     )]
     TwoClaims(String),
-    /// Requests that the same containers use differ.
     #[error(
         "requests {0} and {1} are used by the same container and ask for different amounts: a container has the same of each of \
          its GPUs"
     )]
     Unequal(String, String),
-    /// Two requests of a container were allocated the same GPU.
     #[error(
         "requests {0} and {1} of one container were allocated the same GPU, {2}: add constraints: [{{requests: [{0}, {1}], \
          distinctAttribute: vcuda.io/uuid}}]"
     )]
     SameGpu(String, String, String),
-    /// A container has admin access beside a share.
     #[error(
         "request {0} has admin access and is used by a container that also has a share: its limits could not hold"
     )]
     AdminBeside(String),
-    /// A maximum of GPU time is set, and the policy is not `burst`.
     #[error("parameters of driver vcuda.io: coresMax {0} is for policy burst, and the policy is {1}")]
     Maximum(CoreShare, &'static str),
-    /// The maximum of GPU time is below the share.
     #[error("parameters of driver vcuda.io: coresMax {0} is less than the cores of the request, {1}")]
     MaximumBelow(CoreShare, CoreShare),
-    /// Parameters or annotations limit whole GPUs.
     #[error(
         "its parameters or annotations limit it, and it asks for whole GPUs, which have no limits: leave them out, or claim a share \
          (device class vcuda.io)"
     )]
     Whole,
-    /// The request is for whole GPUs and for less than their memory.
     #[error(
         "request {0} asks for whole GPUs and names less memory than they have: leave capacity.requests out, or claim a share \
          (device class vcuda.io)"
     )]
     PartOfWhole(String),
-    /// The request is for whole GPUs, and suspendable tenants take turns on one of them.
     #[error(
         "request {0} asks for whole GPUs and was allocated one whose memory is overcommitted, so that others have shares of it: add \
          the selector !(\"overcommitted\" in device.attributes[\"vcuda.io\"]), as device class vcuda.io-whole has it"
     )]
     WholeOvercommitted(String),
-    /// A share that is not suspendable was allocated memory that suspendable shares alone can have.
     #[error(
         "request {0} was allocated device {1}, whose shares take turns in the GPU's memory, and is not suspendable: claim it by device \
          class vcuda.io-suspendable, or write the parameter suspendable: true and no annotation against it"
     )]
     NotSuspendable(String, String),
-    /// An annotation is wrong.
     #[error("{0}")]
     Annotation(#[from] AnnotationError),
-    /// Annotations contradict the allocation.
     #[error("{0}")]
     Amounts(#[from] AmountsError),
-    /// Processes have a grant of a claim that is to be undone.
     #[error("processes still use grant {0}: vcuda ps shows them; kubelet asks again")]
     Used(String),
-    /// The device is not on this node.
     #[error(
         "device {0} is not on this node (any more): delete the pod, and the claim if it is not the pod's own"
     )]
     NoDevice(String),
-    /// The manager has not listed the GPUs yet, or the driver is ending.
     #[error("the driver is starting or stopping; kubelet asks again")]
     NotYet,
-    /// The deadline has passed.
     #[error("the API server or the manager has not answered in time; kubelet asks again")]
     Late,
-    /// The API server fails.
     #[error("API server: {}; kubelet asks again", api_text(.0))]
     Api(#[from] kube::Error),
-    /// The manager refuses or does not answer.
     #[error("{0}")]
     Manager(#[from] ManagerError),
-    /// The specification cannot be made.
     #[error("{0}")]
     Spec(#[from] SpecError),
-    /// Inputs of the specification cannot be read from the manager or the driver's root.
     #[error("{0}")]
     Node(#[from] BindError),
-    /// The specification cannot be written.
     #[error("{0}")]
     Store(#[from] StoreError),
 }
-
-/// All reasons of [`PrepareError::reason`].
-pub(in crate::dra) const REASONS: [&str; 8] =
-    ["claim", "annotations", "refused", "api_server", "manager", "device", "late", "files"];
 
 impl PrepareError {
     /// Whether the manager or the API server is away, so that the same call may succeed a moment later.

@@ -4,7 +4,6 @@ use super::PrepareError;
 use crate::ids::digest;
 use crate::mode::CLAIM_KEYS;
 
-/// Longest UID (bytes).
 const UID_MAX: usize = 64;
 
 /// Beginning of the keys of a claim's grants. The UID is hashed, as keys have at most 40 characters.

@@ -10,18 +10,15 @@ use crate::dra::claim_annotations;
 
 impl Preparer {
     /// Writes the specification and the record. Returns the answer to kubelet.
-    ///
-    /// # Errors
-    /// An input of the specification is missing, or a file cannot be written.
     pub(super) async fn write_files(
         &self,
         asked: &PendingClaim<'_>,
         granted: &[GroupGrant],
     ) -> Result<Vec<Prepared>, PrepareError> {
-        let known = self.gpus.borrow().clone();
+        let known = self.shared.gpus.borrow().clone();
         let minors = known.iter().flat_map(|gpus| gpus.minors());
         let inputs =
-            spec_inputs(&self.manager, &self.settings, minors.collect::<Vec<_>>().into_iter()).await?;
+            spec_inputs(&self.shared.manager, &self.settings, minors.collect::<Vec<_>>().into_iter()).await?;
         let devices: Vec<CdiDevice> = granted.iter().map(|granted| granted.device.clone()).collect();
         let spec = spec::<ClaimRecord>(&inputs, &devices)?;
         let texts = granted.iter().filter_map(|granted| Some((granted.key.clone()?, granted.text.clone()?)));
@@ -34,16 +31,13 @@ impl Preparer {
             prepared: self.prepared_shares(&asked.shares, granted),
         };
         // The present specification may name a grant that is gone.
-        self.store.remove::<ClaimRecord>(&record.uid)?;
-        self.store.write(&record, &spec)?;
+        self.shared.store.remove::<ClaimRecord>(&record.uid)?;
+        self.shared.store.write(&record, &spec)?;
         self.changed.notify_one();
         Ok(record.prepared)
     }
 
     /// Records the requested amounts of a claim's grant.
-    ///
-    /// # Errors
-    /// The record cannot be written; the old one stays.
     pub(in crate::dra) async fn note_amounts(
         &self,
         uid: &str,
@@ -51,7 +45,7 @@ impl Preparer {
         text: &str,
     ) -> Result<(), PrepareError> {
         let _lock = self.lock.lock().await;
-        self.store.update(uid, |record: &mut ClaimRecord| {
+        self.shared.store.update(uid, |record: &mut ClaimRecord| {
             record.asked.insert(key.to_owned(), text.to_owned());
         })?;
         self.changed.notify_one();
@@ -61,7 +55,7 @@ impl Preparer {
     /// The answer for each share. Only the first share of a group has the group's CDI device: its containers use all of the
     /// group's requests, and would get the device twice.
     fn prepared_shares(&self, shares: &[Share], granted: &[GroupGrant]) -> Vec<Prepared> {
-        let known = self.gpus.borrow().clone();
+        let known = self.shared.gpus.borrow().clone();
         let uuid = |device: &str| Some(known.as_ref()?.uuid(device)?.to_owned());
         let mut named = BTreeSet::new();
         let prepared = shares.iter().map(|share| {
@@ -69,7 +63,7 @@ impl Preparer {
             let name = group.map(|granted| qualified::<ClaimRecord>(&granted.device.name));
             Prepared {
                 request: share.request.clone(),
-                pool: self.node.clone(),
+                pool: self.shared.node.clone(),
                 device: share.device.clone(),
                 share_id: share.share_id.clone(),
                 cdi: name.into_iter().filter(|name| named.insert(name.clone())).collect(),

@@ -10,17 +10,13 @@ use vcuda_kubelet_api::dra;
 use super::{PrepareError, Preparer};
 use crate::cdi::ClaimRecord;
 
-/// Longest time for a claim.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Preparer {
     /// Writes the files of prepared claims that are gone.
-    ///
-    /// # Errors
-    /// A claim could not be prepared again, or the files cannot be read.
     pub(in crate::dra) async fn restore_files(&self) -> Result<(), PrepareError> {
         let _lock = self.lock.lock().await;
-        for record in self.store.records::<ClaimRecord>()? {
+        for record in self.shared.store.records::<ClaimRecord>()? {
             let claim =
                 dra::Claim { namespace: record.namespace, name: record.name, uid: record.uid.clone() };
             self.known.lock().insert(record.uid, claim);
@@ -28,7 +24,7 @@ impl Preparer {
         let known: Vec<dra::Claim> = self.known.lock().values().cloned().collect();
         let mut result = Ok(());
         for claim in known {
-            if self.store.read::<ClaimRecord>(&claim.uid)?.is_some() {
+            if self.shared.store.read::<ClaimRecord>(&claim.uid)?.is_some() {
                 continue;
             }
             // Kubelet's calls wait meanwhile.

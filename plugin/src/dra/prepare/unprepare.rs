@@ -13,14 +13,11 @@ const USE_ENDS: Duration = Duration::from_secs(2);
 
 impl Preparer {
     /// Removes a claim's files and releases its grants. A claim that is not prepared counts as unprepared.
-    ///
-    /// # Errors
-    /// Processes of its containers still run, the manager does not answer, or the files cannot be removed.
     pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
         check_uid(uid)?;
         let _lock = self.lock.lock().await;
         let prefix = key_prefix(uid);
-        let mut grants = self.manager.list().await?;
+        let mut grants = self.shared.manager.list().await?;
         grants.retain(|grant| grant.key.starts_with(&prefix));
         // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
         // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
@@ -29,10 +26,10 @@ impl Preparer {
             ended.unwrap_or_else(|_| Err(PrepareError::Used(grant.id.clone())))?;
         }
         // The files go first, so that no container starts with a grant that is being released.
-        self.store.remove::<ClaimRecord>(uid)?;
+        self.shared.store.remove::<ClaimRecord>(uid)?;
         self.changed.notify_one();
         for grant in grants {
-            self.manager.release(&grant.id).await?;
+            self.shared.manager.release(&grant.id).await?;
             info!(uid, grant = grant.id, "undone");
         }
         // Last: if a process began meanwhile, the manager refuses, and the files are written again.
@@ -41,7 +38,7 @@ impl Preparer {
     }
 
     async fn wait_for_use_to_end(&self, id: &str) -> Result<(), PrepareError> {
-        while self.manager.is_used(id).await? {
+        while self.shared.manager.is_used(id).await? {
             sleep(USE_ENDS / 10).await;
         }
         Ok(())

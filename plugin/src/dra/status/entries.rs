@@ -14,7 +14,6 @@ use vcuda_quota::{Policy, Quota};
 use crate::cdi::{ClaimRecord, Prepared};
 use crate::dra::DRIVER;
 
-/// Grants by key.
 pub(super) type Grants = BTreeMap<String, v1::Grant>;
 
 /// The entries of a claim. The times at which conditions changed are not set yet: they are the epoch.
