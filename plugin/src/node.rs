@@ -126,6 +126,9 @@ impl NodeWatcher {
             problem = state.problem.as_deref().unwrap_or("none"),
             "the node's shares, chunks and percents"
         );
+        if let Some(problem) = &state.problem {
+            warn!("{problem}");
+        }
     }
 }
 

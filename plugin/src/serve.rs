@@ -17,8 +17,8 @@ use vcuda_kubelet_api::v1beta1::{
     PreferredAllocationResponse,
 };
 
-use crate::bind::{BindError, Binder};
-use crate::cdi::{SlotRecord, StoreError, qualified};
+use crate::bind::Binder;
+use crate::cdi::{SlotRecord, qualified};
 use crate::ids::{self, Ids, Kind, Slot};
 use crate::metrics::Instruments;
 use crate::node::NodeReceiver;
@@ -129,11 +129,7 @@ impl Resource {
             )));
         }
         let slot = Slot::from_shares(&ids);
-        match self.shared.binder.remove_spec(&slot) {
-            // Without a directory there is no old specification. The container's start reports it, and kubelet tries that again.
-            Err(BindError::Store(StoreError::Missing(_))) => {}
-            done => done?,
-        }
+        self.shared.binder.remove_spec(&slot)?;
         self.shared.share_lru.record_use(&ids);
         Ok(ContainerAllocateResponse {
             cdi_devices: vec![CdiDevice { name: qualified::<SlotRecord>(slot.as_str()) }],

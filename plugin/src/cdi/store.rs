@@ -104,13 +104,17 @@ impl Store {
         placed.map_err(|error| self.named(error))
     }
 
-    /// Removes the specification of a slot or claim, and its record. Returns whether there was a specification.
+    /// Removes the specification of a slot or claim, and its record. Returns whether there was a specification; without the directory
+    /// there was none.
     ///
     /// # Errors
     /// See [`StoreError`]; the specification may still be there.
     pub(crate) fn remove<R: Record>(&self, name: &str) -> Result<bool, StoreError> {
         block_in_place(|| {
-            let is_there = self.check::<R>(name)?;
+            let is_there = match self.check::<R>(name) {
+                Err(StoreError::Missing(_)) => return Ok(false),
+                checked => checked?,
+            };
             match fs::remove_file(self.path::<R>(name, SPEC)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.named(error)),
                 _ => {}
@@ -301,13 +305,12 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_named() {
         let store = Store::new(Path::new("/nowhere/cdi"));
-        for error in [
-            store.write(&a_slot(1), &a_spec(1)).unwrap_err(),
-            store.remove::<SlotRecord>(&a_slot(1).name()).unwrap_err(),
-            store.records::<SlotRecord>().unwrap_err(),
-        ] {
+        for error in
+            [store.write(&a_slot(1), &a_spec(1)).unwrap_err(), store.records::<SlotRecord>().unwrap_err()]
+        {
             assert!(error.to_string().contains("/nowhere/cdi is not there: create"), "{error}");
         }
+        assert!(!store.remove::<SlotRecord>(&a_slot(1).name()).unwrap());
     }
 
     #[test]
