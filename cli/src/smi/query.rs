@@ -58,6 +58,7 @@ mod tests {
 
     use super::*;
     use crate::args::fields::{GPU, TENANT};
+    use crate::render::TenantView;
 
     fn named(table: &'static [Field], names: &[&str]) -> Vec<&'static Field> {
         names.iter().map(|name| table.iter().find(|field| field.name == *name).unwrap()).collect()
