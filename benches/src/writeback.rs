@@ -55,12 +55,7 @@ fn measure(folder: &Path) -> Result<()> {
         tempfile::tempdir_in(folder).with_context(|| format!("no directory in {}", folder.display()))?;
     let me = Identity::current()?;
     let uuid: GpuUuid = "GPU-11111111-1111-1111-1111-111111111111".parse().ok().context("a UUID")?;
-    let tenant = Tenant {
-        name: "bench".to_owned(),
-        devices: vec![(uuid, DeviceConfig::new(1 << 30, 500))],
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
+    let tenant = Tenant::new("bench", vec![(uuid, DeviceConfig::new(1 << 30, 500))]);
     let directory = Directory::create(home.path(), &tenant, b"", None, now_ns())?;
     let limits = Limits::open(directory.path())?;
     let usage = Usage::open(directory.path())?;

@@ -142,24 +142,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_80_columns_what_is_granted_of_what_is_shown() {
-        let gpu = v1::Gpu {
-            uuid: "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072".to_owned(),
-            memory_granted_bytes: 3 << 29,
-            memory_grantable_bytes: 47 << 29,
-            ..v1::Gpu::default()
-        };
-        let output = Output { is_terminal: false, width: 80, is_colored: false };
-        let ready = v1::Gpu { healthy: true, ..gpu.clone() };
-        for (gpu, uuid) in [(ready, "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072"), (gpu, "…")] {
-            let lines = lines(&[gpu], &output);
-            let titles: Vec<&str> = lines[0].split_whitespace().collect();
-            assert_eq!(titles, ["INDEX", "GPU", "GRANTED", "OF", "TIME", "STATUS"]);
-            assert!(lines[1].contains(uuid), "{lines:#?}");
-        }
-    }
-
-    #[test]
     fn the_reason_why_a_gpu_takes_no_new_tenants_is_whole() {
         let ready = v1::Gpu {
             uuid: "GPU-1a497c88-3151-4241-88ec-d1ddbd2b5072".to_owned(),

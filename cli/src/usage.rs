@@ -207,19 +207,6 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_each_width_and_leaves_out_what_matters_least() {
-        for width in [40, 60, 80, 160] {
-            let output = Output { is_terminal: false, width, is_colored: false };
-            let text = table(&lines(&answer(), UsageBy::Tenant), UsageBy::Tenant, &output);
-            let rows: Vec<&str> = text.lines().collect();
-            assert_eq!(rows.len(), 5, "{text}");
-            assert!(rows[1].starts_with("team") && rows[2].starts_with("web-9 "), "{text}");
-            assert!(rows.iter().all(|row| row.chars().count() <= width), "{text}");
-            assert_eq!(text.contains("THROTTLED"), width > 80, "{text}");
-        }
-    }
-
-    #[test]
     fn csv_has_plain_numbers_and_quotes_where_they_are_needed() {
         let mut answer = answer();
         answer.rows.push(row("a\"b,c", u64::MAX));

@@ -105,6 +105,28 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// A grant of whole GPUs, for tests.
+    #[cfg(test)]
+    pub(crate) fn example(key: &str, number: u64, gpus: Vec<GpuUuid>) -> Self {
+        Self {
+            id: GrantId::new(key, number),
+            key: key.to_owned(),
+            number,
+            holder: Holder::default(),
+            owner: None,
+            amounts: Quota::UNLIMITED,
+            lasting: None,
+            gpus,
+            created_unix_ms: 1,
+            generation: 1,
+            created_by: format!("r{number}"),
+            changed_by: None,
+            is_suspendable: false,
+            memory_wait_ms: None,
+            is_transient: false,
+        }
+    }
+
     /// The quota without the end of a time.
     pub fn lasting_amounts(&self) -> Quota {
         self.lasting.map_or(self.amounts, |lasting| lasting.amounts)
@@ -186,10 +208,8 @@ mod tests {
 
     #[test]
     fn room_is_kept_for_the_larger_of_now_and_of_later() {
-        let text = r#"{"id":"a-1","key":"a","number":1,"holder":{"namespace":"","pod":"","container":"","pod_uid":""},
-            "amounts":{"memory_bytes":1073741824,"cores_permille":300,"cores_max_permille":300,"policy":"fixed",
-            "priority":"normal","weight":null},"gpus":[],"created_unix_ms":1,"generation":1,"created_by":"r","changed_by":null}"#;
-        let mut grant: Grant = serde_json::from_str(text).unwrap();
+        let amounts = Quota::fixed(Some(1 << 30), 300);
+        let mut grant = Grant { amounts, ..Grant::example("a", 1, Vec::new()) };
         assert_eq!(grant.kept(), grant.amounts);
         grant.lasting = Some(Lasting { amounts: Quota::fixed(Some(4 << 30), 100), until_unix_ms: 9 });
         let kept = grant.kept();

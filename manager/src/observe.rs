@@ -151,17 +151,3 @@ impl Snapshot {
         self.tenants.get(place)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tenant_is_found_by_its_id() {
-        let named = |id: &str| Tenant { id: id.to_owned(), ..Tenant::default() };
-        let snapshot =
-            Snapshot { tenants: ["a-1", "a-10", "a-2", "b-3"].map(named).to_vec(), ..Snapshot::default() };
-        assert_eq!(snapshot.find("a-10").unwrap().id, "a-10");
-        assert!(snapshot.find("a-3").is_none());
-    }
-}

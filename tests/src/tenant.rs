@@ -48,8 +48,7 @@ impl Fixture {
         let machine = Machine::open_or_create(&self.machine()).unwrap();
         let config = Quota { memory_bytes: Some(memory_bytes), ..Quota::UNLIMITED }.config();
         let devices = machine.config().gpus.iter().map(|gpu| (gpu.uuid.parse().unwrap(), config)).collect();
-        let tenant =
-            directory::Tenant { name: name.to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
+        let tenant = directory::Tenant::new(name, devices);
         let root = self.runtime().join("vcuda");
         let made = Directory::create(&root, &tenant, b"", None, clock::now_ns()).unwrap();
         let path = made.path();

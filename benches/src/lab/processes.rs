@@ -54,7 +54,7 @@ impl Lab {
         let gpus = report.get("gpus").and_then(Value::as_array).context("no GPUs")?;
         let uuids = gpus.iter().filter_map(|gpu| gpu.get("uuid")?.as_str());
         let devices = uuids.map(|uuid| Ok((uuid.parse()?, config))).collect::<Result<_>>()?;
-        let tenant = Tenant { name: name.to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
+        let tenant = Tenant::new(name, devices);
         let directory = Directory::create(&self.root(), &tenant, b"", None, self.now_ns())?;
         Ok(directory.path().to_owned())
     }

@@ -200,12 +200,8 @@ mod tests {
     /// A container without faults.
     fn inside() -> Inside {
         let root = tempfile::tempdir().unwrap();
-        let tenant = Tenant {
-            name: "web-1".to_owned(),
-            devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(1 << 30, 300))],
-            is_suspendable: false,
-            memory_wait_ms: None,
-        };
+        let tenant =
+            Tenant::new("web-1", vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(1 << 30, 300))]);
         let made = Directory::create(root.path(), &tenant, b"{}", None, 1).unwrap();
         let directory = made.path().to_owned();
         let library = root.path().join("libvcuda_shim-1.so");

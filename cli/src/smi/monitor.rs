@@ -119,19 +119,4 @@ mod tests {
             assert_eq!(text.matches("# Idx").count(), 2);
         }
     }
-
-    #[test]
-    fn a_column_ends_where_its_title_ends() {
-        let snapshot = Snapshot::of(vec![GpuView {
-            temperature_celsius: Some(35),
-            memory_used_bytes: 3 << 30,
-            ..GpuView::new(0, "GPU-0", "S")
-        }]);
-        let text = Logger::new(Log::Devices, 80).lines(&snapshot);
-        let lines: Vec<&str> = text.lines().collect();
-        for (title, value) in [("gpu", "0"), ("gtemp", "35"), ("fb", "3072"), ("tenants", "0")] {
-            let end = lines[0].find(title).unwrap() + title.len();
-            assert!(lines[2][..end].ends_with(value), "{title}: {text}");
-        }
-    }
 }

@@ -93,23 +93,6 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_a_line_for_each_gpu() {
-        let fields: Vec<&Field> = TENANT.iter().collect();
-        let text = tenants(&snapshot(), &fields, CsvFormat::default());
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(
-            lines[0]
-                .contains("memory.limit [MiB], memory.used [MiB], memory.suspended [MiB], cores.limit [%]")
-        );
-        assert!(
-            lines[1].ends_with(
-                "web, [N/A], GPU-0, 4096 MiB, 1024 MiB, 0 MiB, 30 %, 29.8 %, fixed, running, 0, 0"
-            ),
-            "{text}"
-        );
-    }
-
-    #[test]
     fn a_tenant_that_does_not_run_shows_its_state() {
         let fields = named(TENANT, &["state", "memory.suspended"]);
         let mut snapshot = snapshot();

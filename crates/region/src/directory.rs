@@ -89,6 +89,11 @@ pub struct Tenant {
 }
 
 impl Tenant {
+    /// A tenant that may not be suspended.
+    pub fn new(name: &str, devices: Vec<(GpuUuid, DeviceConfig)>) -> Self {
+        Self { name: name.to_owned(), devices, is_suspendable: false, memory_wait_ms: None }
+    }
+
     fn check(&self) -> Result<(), DirectoryError> {
         let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         if !(1..=64).contains(&self.name.len())

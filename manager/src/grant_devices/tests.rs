@@ -1,4 +1,3 @@
-use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 
 use super::*;
@@ -9,23 +8,7 @@ fn uuid() -> GpuUuid {
 }
 
 fn grant(key: &str, number: u64) -> Grant {
-    Grant {
-        id: GrantId::new(key, number),
-        key: key.to_owned(),
-        number,
-        holder: Holder::default(),
-        amounts: Quota::UNLIMITED,
-        lasting: None,
-        owner: None,
-        gpus: vec![uuid()],
-        created_unix_ms: 1,
-        generation: 1,
-        created_by: "r".to_owned(),
-        changed_by: None,
-        is_suspendable: false,
-        memory_wait_ms: None,
-        is_transient: false,
-    }
+    Grant::example(key, number, vec![uuid()])
 }
 
 fn table(grants: &[Grant]) -> GrantTable {

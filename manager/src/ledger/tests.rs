@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::grant::{Grant, GrantId, Holder};
+use crate::grant::Grant;
 use proptest::prelude::*;
 use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
@@ -21,24 +21,9 @@ impl Disk for QuickDisk {
 }
 
 fn grant(number: u64, memory_bytes: u64) -> Arc<Grant> {
-    let key = format!("key-{number}");
-    Arc::new(Grant {
-        id: GrantId::new(&key, number),
-        key,
-        number,
-        holder: Holder::default(),
-        amounts: Quota::fixed(Some(memory_bytes), 10),
-        lasting: None,
-        owner: None,
-        gpus: vec![GpuUuid::from_bytes([1; 16])],
-        created_unix_ms: 0,
-        generation: 1,
-        created_by: format!("r{number}"),
-        changed_by: None,
-        is_suspendable: false,
-        memory_wait_ms: None,
-        is_transient: false,
-    })
+    let amounts = Quota::fixed(Some(memory_bytes), 10);
+    let gpus = vec![GpuUuid::from_bytes([1; 16])];
+    Arc::new(Grant { amounts, ..Grant::example(&format!("key-{number}"), number, gpus) })
 }
 
 /// The table of grants after one more change, selected by `what`.

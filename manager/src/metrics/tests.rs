@@ -8,7 +8,7 @@ use vcuda_quota::{DeviceConfig, NO_MEMORY_LIMIT, Quota};
 use vcuda_region::GpuUuid;
 
 use super::*;
-use crate::gpu::{Gpu, Health, Sensors};
+use crate::gpu::Gpu;
 use crate::grant::{GrantId, Holder};
 use crate::observe::{Device, Snapshot, Tenant};
 
@@ -20,48 +20,24 @@ fn uuid(number: u8) -> GpuUuid {
 
 fn gpu(number: u8) -> Gpu {
     Gpu {
-        uuid: uuid(number),
-        name: "a \"GPU\"".to_owned(),
-        memory_total_bytes: 80 * GIB,
-        memory_reserved_bytes: 0,
         memory_used_bytes: 3 * GIB,
         utilization_percent: Some(42),
-        sensors: Sensors::default(),
-        is_persistent: None,
         multiprocessors: Some(132),
         compute_capability: Some((9, 0)),
-        numa_node: None,
         pci_bus_id: "0000:3a:00.0".to_owned(),
-        pci_root: String::new(),
-        minor_number: None,
-        nvlinks: Vec::new(),
-        health: Health::Healthy,
+        ..Gpu::new(uuid(number), "a \"GPU\"", 80 * GIB)
     }
 }
 
 fn grant(number: u64, pod: &str, gpus: &[u8]) -> Grant {
-    Grant {
-        id: GrantId::new("key", number),
-        key: "key".to_owned(),
-        number,
-        holder: Holder {
-            namespace: "team".to_owned(),
-            pod: pod.to_owned(),
-            container: "main".to_owned(),
-            pod_uid: String::new(),
-        },
-        amounts: Quota::fixed(Some(8 * GIB), 300),
-        lasting: None,
-        owner: None,
-        gpus: gpus.iter().map(|number| uuid(*number)).collect(),
-        created_unix_ms: 0,
-        generation: 1,
-        created_by: "request".to_owned(),
-        changed_by: None,
-        is_suspendable: false,
-        memory_wait_ms: None,
-        is_transient: false,
-    }
+    let holder = Holder {
+        namespace: "team".to_owned(),
+        pod: pod.to_owned(),
+        container: "main".to_owned(),
+        pod_uid: String::new(),
+    };
+    let gpus = gpus.iter().map(|number| uuid(*number)).collect();
+    Grant { holder, amounts: Quota::fixed(Some(8 * GIB), 300), ..Grant::example("key", number, gpus) }
 }
 
 fn tenant(id: &str, device: Device) -> Tenant {
@@ -88,39 +64,6 @@ fn used(gpu: u8, memory_limit_bytes: u64) -> Device {
         forgiven_ns: 500_000_000,
         cores_used_permille: 301,
         ..Device::unused(uuid(gpu), DeviceConfig::new(memory_limit_bytes, 300))
-    }
-}
-
-#[test]
-fn a_suspended_tenant_has_its_memory_in_the_host_s() {
-    let snapshot = Snapshot {
-        number: 1,
-        tenants: vec![tenant("key-8", used(1, 8 * GIB)), tenant("key-9", used(1, 8 * GIB))],
-        ..Snapshot::default()
-    };
-    let instruments = Arc::<Instruments>::default();
-    instruments.suspended(Moved::Done);
-    instruments.resumed(Moved::Refused);
-    let grants = vec![grant(8, "runs", &[1]), grant(9, "away", &[1])];
-    let text = scrape(node(&[1]), snapshot, grants, instruments);
-    let samples = samples(&text);
-    let state = |pod: &str, state: &str| {
-        format!(
-            "vcuda_container_state{{namespace=\"team\",pod=\"{pod}\",container=\"main\",state=\"{state}\"}}"
-        )
-    };
-    let bytes = |pod: &str| format!("vcuda_container_memory_suspended_bytes{}", on(1, pod, "main"));
-    for (name, value) in [
-        (state("runs", "running"), Some(1.0)),
-        (state("away", "suspended"), Some(1.0)),
-        (state("away", "running"), None),
-        (bytes("runs"), Some(0.0)),
-        (bytes("away"), Some(2.0 * 1024.0 * 1024.0 * 1024.0)),
-        ("vcuda_suspensions_total{result=\"done\"}".to_owned(), Some(1.0)),
-        ("vcuda_suspensions_total{result=\"failed\"}".to_owned(), Some(0.0)),
-        ("vcuda_resumptions_total{result=\"refused\"}".to_owned(), Some(1.0)),
-    ] {
-        assert_eq!(samples.get(&name).copied(), value, "{name}");
     }
 }
 

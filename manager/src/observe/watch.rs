@@ -179,12 +179,7 @@ mod tests {
     use vcuda_region::{DeviceIndex, GpuUuid};
 
     fn tenant(name: &str, memory_bytes: u64) -> Tenant {
-        Tenant {
-            name: name.to_owned(),
-            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(memory_bytes, 300))],
-            is_suspendable: false,
-            memory_wait_ms: None,
-        }
+        Tenant::new(name, vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(memory_bytes, 300))])
     }
 
     #[test]

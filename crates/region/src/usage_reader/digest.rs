@@ -97,12 +97,7 @@ mod tests {
     #[test]
     fn only_what_has_changed_is_seen_as_changed() {
         let root = tempfile::tempdir().unwrap();
-        let tenant = Tenant {
-            name: "a".to_owned(),
-            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))],
-            is_suspendable: false,
-            memory_wait_ms: None,
-        };
+        let tenant = Tenant::new("a", vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))]);
         let me = Identity::current().unwrap();
         let directory = Directory::create(root.path(), &tenant, b"", None, 1).unwrap();
         let first = Usage::open(directory.path()).unwrap();

@@ -29,7 +29,7 @@ fn uuid(byte: u8) -> GpuUuid {
 fn tenant(name: &str) -> Tenant {
     let devices =
         vec![(uuid(1), DeviceConfig::new(4 * GIB, 300)), (uuid(2), DeviceConfig::new(8 * GIB, 1000))];
-    Tenant { name: name.to_owned(), devices, is_suspendable: false, memory_wait_ms: None }
+    Tenant::new(name, devices)
 }
 
 fn root() -> tempfile::TempDir {
@@ -76,9 +76,7 @@ struct Sleeper {
 impl Sleeper {
     fn new() -> Self {
         let child = start(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()));
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let start_ticks = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
-        let identity = Identity { pid: child.id(), start_ticks, ..Identity::current().unwrap() };
+        let identity = Identity::of(child.id()).unwrap();
         Self { child, identity }
     }
 

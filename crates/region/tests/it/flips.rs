@@ -10,7 +10,7 @@
 use std::fs::{self, OpenOptions};
 use std::mem::offset_of;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
@@ -19,7 +19,6 @@ use std::time::Duration;
 use vcuda_limiter::token_bucket::TokenBucket;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{Directory, Tenant};
 use vcuda_region::layout::{DeviceLimits, IdentityRecord, LimitsFile, SlotDevice, UsageFile};
 use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::process::{Identity, ProcessView};
@@ -27,6 +26,8 @@ use vcuda_region::shared::{ObjectKey, ObjectRecord};
 use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
+
+use crate::made;
 
 const LIMIT: u64 = 1 << 30;
 const CAP: u32 = 300;
@@ -39,17 +40,6 @@ fn masks(few: &[u8]) -> Vec<u8> {
         None => few.to_vec(),
         Some(_) => (0..8).map(|bit| 1 << bit).chain([0xff]).collect(),
     }
-}
-
-fn tenant_directory(root: &Path, _me: &Identity) -> Directory {
-    fs::set_permissions(root, PermissionsExt::from_mode(0o700)).unwrap();
-    let tenant = Tenant {
-        name: "a".to_owned(),
-        devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(LIMIT, CAP))],
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
-    Directory::create(root, &tenant, b"", None, now_ns()).unwrap()
 }
 
 /// Calls `look` once for each changed byte, with the file as it was before each. One look has ten seconds.
@@ -105,9 +95,8 @@ fn parts_of_usage() -> [Part; 6] {
 
 #[test]
 fn every_byte_of_usage() {
-    let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = tenant_directory(root.path(), &me);
+    let (_root, directory) = made(DeviceConfig::new(LIMIT, CAP));
     let device = DeviceIndex::new(0).unwrap();
     let usage = Usage::open(directory.path()).unwrap();
     let slot = usage.claim(&me).unwrap();
@@ -115,7 +104,7 @@ fn every_byte_of_usage() {
     slot.set_overhead(device, 4096);
     // A neighbour that lives, with memory, and memory that both hold.
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    let of_child = Identity { pid: child.id(), start_ticks: start_of(child.id()), ..me };
+    let of_child = Identity::of(child.id()).unwrap();
     let neighbour = usage.claim(&of_child).unwrap();
     neighbour.reserve(device, 1 << 20, LIMIT).unwrap().commit();
     let key = ObjectKey::of(b"shared");
@@ -195,17 +184,9 @@ fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
     meter.finish(10, 1);
 }
 
-fn start_of(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let (_, fields) = stat.rsplit_once(") ").unwrap();
-    fields.split(' ').nth(19).unwrap().parse().unwrap()
-}
-
 #[test]
 fn every_byte_of_limits() {
-    let root = tempfile::tempdir().unwrap();
-    let me = Identity::current().unwrap();
-    let directory = tenant_directory(root.path(), &me);
+    let (_root, directory) = made(DeviceConfig::new(LIMIT, CAP));
     let (device, uuid) = (DeviceIndex::new(0).unwrap(), GpuUuid::from_bytes([1; 16]));
     let mapped = Limits::open(directory.path()).unwrap();
     let pace = mapped.pace(device).unwrap();

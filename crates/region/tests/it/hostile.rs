@@ -3,13 +3,13 @@
 
 use std::fs::OpenOptions;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use proptest::prelude::*;
 use vcuda_quota::DeviceConfig;
 use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{self, Directory, Tenant};
+use vcuda_region::directory;
 use vcuda_region::layout::UsageFile;
 use vcuda_region::limits::{Limits, LimitsWriter};
 use vcuda_region::process::{Identity, ProcessView};
@@ -17,6 +17,8 @@ use vcuda_region::shared::ObjectKey;
 use vcuda_region::slots::{Slot, Usage};
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_region::{DeviceIndex, GpuUuid};
+
+use crate::made;
 
 fn scribble(path: &Path, at: f64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
@@ -65,15 +67,8 @@ proptest! {
         objects in proptest::collection::vec(any::<u8>(), 0..20_000),
         limits_scribbles in proptest::collection::vec((0.0..1.0_f64, proptest::collection::vec(any::<u8>(), 1..40)), 0..3),
     ) {
-        let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
         let me = Identity::current().unwrap();
-        let tenant = Tenant {
-            name: "a".to_owned(),
-            devices: vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))],
-            is_suspendable: false,
-            memory_wait_ms: None,
-        };
-        let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
+        let (_root, directory) = made(DeviceConfig::new(1 << 30, 300));
         let path = directory.path();
         let view = ProcessView::new(me);
         for (at, bytes) in &usage_scribbles {
@@ -115,11 +110,8 @@ proptest! {
 
 #[test]
 fn a_truncated_usage_is_an_error_to_those_who_only_look() {
-    let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 300))];
-    let tenant = Tenant { name: "a".to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
-    let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
+    let (_root, directory) = made(DeviceConfig::new(1 << 30, 300));
     Usage::open(directory.path()).unwrap().claim(&me).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
     OpenOptions::new().write(true).open(directory.path().join("usage")).unwrap().set_len(100).unwrap();
@@ -129,11 +121,7 @@ fn a_truncated_usage_is_an_error_to_those_who_only_look() {
 
 #[test]
 fn limits_that_are_cut_under_a_running_process_are_a_limit_of_nothing() {
-    let root = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap();
-    let _me = Identity::current().unwrap();
-    let devices = vec![(GpuUuid::from_bytes([1; 16]), DeviceConfig::new(1 << 30, 1000))];
-    let tenant = Tenant { name: "a".to_owned(), devices, is_suspendable: false, memory_wait_ms: None };
-    let directory = Directory::create(root.path(), &tenant, b"", None, now_ns()).unwrap();
+    let (_root, directory) = made(DeviceConfig::new(1 << 30, 1000));
     let path = directory.path().join("limits");
     let limits = Limits::open(directory.path()).unwrap();
     let mut writer = LimitsWriter::open(directory.path()).unwrap();

@@ -8,12 +8,12 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use vcuda_quota::DeviceConfig;
-use vcuda_region::clock::now_ns;
-use vcuda_region::directory::{Directory, Tenant};
+use vcuda_region::DeviceIndex;
 use vcuda_region::process::{Identity, ProcessView};
 use vcuda_region::slots::{RELEASED_AFTER_NS, Reaped, Usage};
 use vcuda_region::usage_reader::UsageReader;
-use vcuda_region::{DeviceIndex, GpuUuid};
+
+use crate::made;
 
 const GIB: u64 = 1 << 30;
 
@@ -23,17 +23,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn device() -> DeviceIndex {
     DeviceIndex::new(0).unwrap()
-}
-
-/// The directory of a tenant with 4 GiB of one GPU.
-fn tenant_directory(root: &Path, _me: &Identity) -> Directory {
-    let tenant = Tenant {
-        name: "a".to_owned(),
-        devices: vec![(GpuUuid::from_bytes([7; 16]), DeviceConfig::new(4 * GIB, 1000))],
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
-    Directory::create(root, &tenant, b"", None, now_ns()).unwrap()
 }
 
 fn pipe() -> (File, File) {
@@ -88,9 +77,8 @@ fn start(directory: &Path, then_forks: bool) -> (i32, i32) {
 #[test]
 fn a_forked_child_keeps_what_its_dead_parent_had() {
     let _alone = ALONE.lock();
-    let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = tenant_directory(root.path(), &me);
+    let (_root, directory) = made(DeviceConfig::new(4 * GIB, 1000));
     let usage = Usage::open(directory.path()).unwrap();
     let reader = UsageReader::open(directory.path()).unwrap();
     let view = ProcessView::new(me);
@@ -135,9 +123,8 @@ fn a_forked_child_keeps_what_its_dead_parent_had() {
 #[test]
 fn after_an_exec_the_slot_is_taken_over_only_once_no_child_can_have_the_memory() {
     let _alone = ALONE.lock();
-    let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = tenant_directory(root.path(), &me);
+    let (_root, directory) = made(DeviceConfig::new(4 * GIB, 1000));
     let before = Usage::open(directory.path()).unwrap();
     let slot = before.claim(&me).unwrap();
     assert_eq!(slot.index(), 0, "no process had locked the creator's slot");
@@ -190,9 +177,8 @@ fn at_number(file: &File, number: i32) -> File {
 #[test]
 fn a_childs_lock_goes_after_all_files_that_were_open() {
     let _alone = ALONE.lock();
-    let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = tenant_directory(root.path(), &me);
+    let (root, directory) = made(DeviceConfig::new(4 * GIB, 1000));
     let [below, above] = ["below", "above"].map(|name| root.path().join(name));
     let (mut read, mut write) = pipe();
     let parent = forked(|| {
@@ -222,9 +208,8 @@ fn a_childs_lock_goes_after_all_files_that_were_open() {
 #[test]
 fn death_in_a_namespace_that_cannot_be_seen_is_told_by_the_lock() {
     let _alone = ALONE.lock();
-    let root = tempfile::tempdir().unwrap();
     let me = Identity::current().unwrap();
-    let directory = tenant_directory(root.path(), &me);
+    let (_root, directory) = made(DeviceConfig::new(4 * GIB, 1000));
     let reader = UsageReader::open(directory.path()).unwrap();
     let elsewhere = ProcessView::new(Identity { pid_namespace: 1, ..me });
     let count = || reader.processes(1, &elsewhere).unwrap().len();

@@ -3,27 +3,9 @@
 use super::*;
 
 fn facts(number: u8) -> Facts {
-    Facts {
-        gpu: Gpu {
-            uuid: GpuUuid::from_bytes([number; 16]),
-            name: "a GPU".to_owned(),
-            memory_total_bytes: 1 << 30,
-            memory_reserved_bytes: 0,
-            memory_used_bytes: 0,
-            utilization_percent: None,
-            sensors: Sensors::default(),
-            is_persistent: None,
-            multiprocessors: Some(1),
-            compute_capability: Some((9, 0)),
-            numa_node: None,
-            pci_bus_id: String::new(),
-            pci_root: String::new(),
-            minor_number: None,
-            nvlinks: Vec::new(),
-            health: Health::Healthy,
-        },
-        is_mig: false,
-    }
+    let uuid = GpuUuid::from_bytes([number; 16]);
+    let gpu = Gpu { multiprocessors: Some(1), ..Gpu::new(uuid, "a GPU", 1 << 30) };
+    Facts { gpu, is_mig: false }
 }
 
 fn opened(numbers: &[u8]) -> Observation {

@@ -4,28 +4,16 @@ use vcuda_quota::Policy;
 use vcuda_region::GpuUuid;
 
 use super::*;
-use crate::grant::{GrantId, Holder, Lasting};
+use crate::grant::Lasting;
 use crate::users::UserLimits;
 
 const GIB: u64 = 1 << 30;
 
 fn grant(number: u64, owner: u32, memory_gib: Option<u64>, cores_permille: u32, gpus: u8) -> Grant {
     Grant {
-        id: GrantId::new("g", number),
-        key: format!("g{number}"),
-        number,
-        holder: Holder::default(),
         owner: Some(owner),
         amounts: Quota::fixed(memory_gib.map(|gib| gib * GIB), cores_permille),
-        lasting: None,
-        gpus: (0..gpus).map(|byte| GpuUuid::from_bytes([byte; 16])).collect(),
-        created_unix_ms: 1,
-        generation: 1,
-        created_by: "r".to_owned(),
-        changed_by: None,
-        is_suspendable: false,
-        memory_wait_ms: None,
-        is_transient: false,
+        ..Grant::example("g", number, (0..gpus).map(|byte| GpuUuid::from_bytes([byte; 16])).collect())
     }
 }
 

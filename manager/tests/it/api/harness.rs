@@ -91,7 +91,6 @@ impl Kept {
 pub(crate) struct Node {
     pub(crate) kept: Kept,
     pub(crate) settings: Settings,
-    pub(crate) refusal: Arc<Refusal>,
     pub(crate) instruments: Arc<Instruments>,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
@@ -105,7 +104,6 @@ impl Node {
     pub(crate) async fn with(settings: Settings, disk: Box<dyn Disk>) -> Self {
         let kept = Kept::start(settings.clone(), disk).await.unwrap();
         let (stop, stopped) = watch::channel(false);
-        let refusal = Arc::new(Refusal::default());
         let api = settings.api.clone();
         let grants = GrantsService::new(kept.grants.clone(), api.deadline, stopped.clone());
         let about = About {
@@ -119,7 +117,7 @@ impl Node {
         let node = NodeService::new(
             kept.grants.clone(),
             Arc::clone(&kept.events),
-            Arc::clone(&refusal),
+            Arc::new(Refusal::default()),
             about,
             api.deadline,
             stopped.clone(),
@@ -130,7 +128,7 @@ impl Node {
         let serving = tokio::spawn(async move {
             serve::serve(listener, &api, grants, node, told, stopped).await.unwrap();
         });
-        Self { kept, settings, refusal, instruments, stop, serving }
+        Self { kept, settings, instruments, stop, serving }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use tonic::Request;
 use vcuda_manager::ledger::RealDisk;
-use vcuda_manager::problems::problem;
 use vcuda_manager_api::v1;
 use vcuda_manager_api::v1::grant_change::Kind;
-use vcuda_manager_api::v1::problem::Part;
 
 use super::harness::{GIB, Node, amounts, ask, by_id, next, release, settings};
 
@@ -139,19 +136,5 @@ async fn a_grant_that_an_event_is_about_is_shown() {
     for (is_shown, id) in heard.expect("an event for each grant").unwrap() {
         assert!(is_shown, "{id} was not shown when its event was told");
     }
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn what_does_not_work_is_in_the_status() {
-    let scratch = tempfile::tempdir().unwrap();
-    let node = Node::start(scratch.path()).await;
-    node.refusal.set(Some("line 3".to_owned()));
-    let status =
-        node.node().await.get_status(Request::new(v1::GetStatusRequest {})).await.unwrap().into_inner();
-    assert_eq!(status.problems, [problem(Part::Configuration, "line 3")]);
-    assert_eq!((status.version.as_str(), status.node_name.as_str()), ("1.2.3", "node-a"));
-    node.refusal.set(None);
-    assert_eq!(node.refusal.problem(), None);
     node.stop().await;
 }

@@ -21,15 +21,9 @@ fn bad_names_and_places_get_one_clear_line() {
         assert!(matches!(error, DirectoryError::Name(_)), "{error}");
         assert_eq!(error.to_string().lines().count(), 1);
     }
-    let none =
-        Tenant { name: "a".to_owned(), devices: Vec::new(), is_suspendable: false, memory_wait_ms: None };
+    let none = Tenant::new("a", Vec::new());
     assert!(matches!(try_make(root.path(), &none), DirectoryError::Devices(0)));
-    let zero = Tenant {
-        name: "a".to_owned(),
-        devices: vec![(uuid(1), DeviceConfig::new(GIB, 0))],
-        is_suspendable: false,
-        memory_wait_ms: None,
-    };
+    let zero = Tenant::new("a", vec![(uuid(1), DeviceConfig::new(GIB, 0))]);
     assert!(matches!(try_make(root.path(), &zero), DirectoryError::OutOfRange(_)));
 
     let open_to_all = root.path().join("open");
