@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
 use tempfile::TempDir;
 
 pub mod api_server;
@@ -33,6 +32,7 @@ pub mod table;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;
 
+mod command_line;
 mod commanded;
 mod granted_container;
 pub mod kubelet;
@@ -268,33 +268,14 @@ impl Fixture {
         command.args(quota).arg("--").arg(program);
         command
     }
+}
 
-    /// Output of `vcuda sim report --json`.
-    pub fn report(&self) -> Value {
-        self.json(["sim", "report", "--json"])
-    }
-
-    /// Output of `vcuda smi --json`.
-    pub fn smi(&self) -> Value {
-        self.json(["smi", "--json"])
-    }
-
-    fn json<const N: usize>(&self, args: [&str; N]) -> Value {
-        let out = succeeded(&self.vcuda(args).output().unwrap());
-        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
-    }
-
-    /// GPU time of a process by the simulator's record, over all GPUs (ns).
-    pub fn service_ns(&self, pid: u32) -> u64 {
-        let report = self.report();
-        let rows = report["processes"].as_array().unwrap();
-        rows.iter().filter(|p| p["pid"] == pid).map(|p| p["service_ns"].as_u64().unwrap()).sum()
-    }
-
-    /// Memory of GPU 0 in use, by the simulator's record (bytes).
-    pub fn used_bytes(&self) -> u64 {
-        self.report()["gpus"][0]["memory_used_bytes"].as_u64().unwrap()
-    }
+/// A test for each row: its name, and what it calls.
+#[macro_export]
+macro_rules! rows {
+    ($($(#[$attribute:meta])* $name:ident: $body:expr,)*) => {
+        $($(#[$attribute])* #[test] fn $name() { $body })*
+    };
 }
 
 /// Polls until `holds` returns true. Fails the test, naming `what`, after `within`.
@@ -304,6 +285,20 @@ pub fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -> bool)
         assert!(SystemTime::now() < end, "not within {within:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Time limit for what needs no time, on a busy machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// As [`eventually`], where nothing is promised about the time: a minute at most.
+pub fn soon(what: &str, holds: impl FnMut() -> bool) {
+    eventually(what, SOON, holds);
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Reports that a test was skipped, with the reason; `scripts/test.sh` counts these lines.

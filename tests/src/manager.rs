@@ -189,10 +189,20 @@ impl Manager<'_> {
         self.running.finish()
     }
 
+    /// Ends it in order: SIGTERM.
+    pub fn end(&mut self) -> ExitStatus {
+        self.signal(libc::SIGTERM);
+        self.finish()
+    }
+
+    /// Kills it with SIGKILL, and waits for its end.
+    pub fn kill(&mut self) {
+        self.running.kill();
+    }
+
     /// Kills it with SIGKILL and starts it again.
     pub fn kill_and_restart(&mut self) {
-        self.running.signal(libc::SIGKILL);
-        self.running.finish();
+        self.kill();
         self.start_again();
     }
 

@@ -1,6 +1,6 @@
 //! A started program: its output lines, with a time limit, and its end.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -13,6 +13,31 @@ impl Running {
     /// Starts the command with its stdout piped.
     pub fn start(command: &mut Command) -> Self {
         Running(command.stdout(Stdio::piped()).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")))
+    }
+
+    /// Starts the command with its stdin piped as well, and waits for a line with this beginning.
+    pub fn ready(command: &mut Command, beginning: &str) -> Self {
+        let mut running = Self::start(command.stdin(Stdio::piped()));
+        running.wait_for(beginning);
+        running
+    }
+
+    /// Writes a line to its stdin.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Closes its stdin, waits for a line with this beginning, and checks that it succeeds.
+    pub fn ends(mut self, beginning: &str) {
+        drop(self.0.stdin.take());
+        self.wait_for(beginning);
+        assert!(self.finish().success());
+    }
+
+    /// Kills it with SIGKILL, and waits for its end.
+    pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        self.finish();
     }
 
     /// Waits for a line with this beginning, and returns it. Fails the test after minutes.

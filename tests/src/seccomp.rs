@@ -47,47 +47,12 @@ pub fn shipped_filter() -> Option<Value> {
 /// Filter of an older runtime: unknown calls are refused with EPERM, from which programs cannot tell that they should try
 /// another call (seccomp(2), clone(2)), as are the usual forbidden ones.
 pub fn old_filter() -> Value {
-    let refused = vec![
-        "statx",
-        "faccessat2",
-        "openat2",
-        "close_range",
-        "pidfd_open",
-        "pidfd_getfd",
-        "pidfd_send_signal",
-        "process_madvise",
-        "futex_waitv",
-        "membarrier",
-        "rseq",
-        "memfd_secret",
-        "landlock_create_ruleset",
-        "io_uring_setup",
-        "ptrace",
-        "process_vm_readv",
-        "process_vm_writev",
-        "kcmp",
-        "bpf",
-        "perf_event_open",
-        "userfaultfd",
-        "unshare",
-        "setns",
-        "mount",
-        "umount2",
-        "pivot_root",
-        "keyctl",
-        "add_key",
-        "request_key",
-        "quotactl",
-        "reboot",
-        "swapon",
-        "init_module",
-        "kexec_load",
-        "mbind",
-        "set_mempolicy",
-        "get_mempolicy",
-        "sched_setattr",
-        "name_to_handle_at",
-    ];
+    const REFUSED: &str = "statx faccessat2 openat2 close_range pidfd_open pidfd_getfd pidfd_send_signal process_madvise \
+        futex_waitv membarrier rseq memfd_secret landlock_create_ruleset io_uring_setup ptrace \
+        process_vm_readv process_vm_writev kcmp bpf perf_event_open userfaultfd unshare setns mount \
+        umount2 pivot_root keyctl add_key request_key quotactl reboot swapon init_module kexec_load mbind \
+        set_mempolicy get_mempolicy sched_setattr name_to_handle_at";
+    let refused: Vec<&str> = REFUSED.split(' ').collect();
     json!({
         "defaultAction": "SCMP_ACT_ALLOW",
         "syscalls": [

@@ -20,6 +20,17 @@ pub fn lab(machine: &str, program: &Path, tenants: &[(&[&str], &[&str])]) -> Lab
     lab
 }
 
+/// GPU time of each process in this time from now on (ns).
+///
+/// # Panics
+/// Panics if a tenant hangs.
+pub fn service_ns(lab: &Lab, span_ns: u64) -> Vec<u64> {
+    let before = lab.service_ns().unwrap().concat();
+    lab.run_for(span_ns).unwrap();
+    let after = lab.service_ns().unwrap().concat();
+    after.iter().zip(&before).map(|(after, before)| after - before).collect()
+}
+
 /// Share of each tenant in the next two seconds (percent of the GPU).
 ///
 /// # Panics

@@ -47,7 +47,7 @@ impl Node {
     }
 
     fn vcuda(&self, args: &[&str]) -> String {
-        succeeded(&self.fixture.vcuda(args).output().unwrap())
+        self.fixture.stdout(args)
     }
 
     fn grants(&self) -> Vec<Value> {
@@ -122,8 +122,7 @@ fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use_a
     for name in ["old", "used"] {
         node.vcuda(&["grant", "create", name, "--memory", "1GiB"]);
     }
-    let mut used = node.fixture.vcuda(["run", "--sim", "--grant", "used", "--"]);
-    let used = holding(used.arg(app("hold", Door::Dlsym)), 100 * MIB);
+    let used = holding(&mut node.fixture.in_grant("used", app("hold", Door::Dlsym)), 100 * MIB);
     assert_eq!(
         node.apply(FILE, &["--prune", "--dry-run"]),
         "release old-2: 1 GiB, no guarantee (what is left)\n\

@@ -130,7 +130,7 @@ fn the_demo_begins_at_once() {
 fn each_claim_of_the_demo_holds_and_is_drawn() {
     let fixture = Fixture::new();
     let svg = fixture.runtime().join("demo.svg");
-    let output = fixture.vcuda(["demo", "--sim", "--json", "--svg", svg.to_str().unwrap()]).output().unwrap();
+    let output = fixture.output(["demo", "--sim", "--json", "--svg", svg.to_str().unwrap()]);
     let report: Value = serde_json::from_str(&succeeded(&output)).unwrap();
     let checks = report["checks"].as_array().unwrap();
     assert!(checks.len() >= 28, "{report}");
@@ -179,8 +179,7 @@ fn without_the_shim_no_launch_waits() {
 #[test]
 fn the_table_is_for_people() {
     let fixture = Fixture::new();
-    let options = ["bench", "--sim", "--quick", "--only", "overhead"];
-    let table = succeeded(&fixture.vcuda(options).output().unwrap());
+    let table = fixture.stdout(["bench", "--sim", "--quick", "--only", "overhead"]);
     assert!(table.contains("launch, no limit"), "{table}");
     assert!(!table.contains("alone"), "{table}");
     for line in table.lines() {
@@ -221,7 +220,7 @@ fn a_tenant_cannot_bench() {
 #[test]
 fn without_a_gpu_it_says_what_to_do() {
     let fixture = Fixture::new();
-    let output = fixture.vcuda(["bench", "--seconds", "1", "--quick"]).output().unwrap();
+    let output = fixture.output(["bench", "--seconds", "1", "--quick"]);
     if output.status.success() {
         skip("bench: without_a_gpu_it_says_what_to_do: this machine has a GPU");
         return;

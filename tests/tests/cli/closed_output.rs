@@ -6,9 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use vcuda_tests::{Fixture, Running, eventually, release_dir, succeeded, text};
-
-const SOON: Duration = Duration::from_secs(30);
+use vcuda_tests::{Fixture, Running, release_dir, soon, succeeded, text};
 
 /// Commands that need no manager.
 const ALONE: [&str; 17] = [
@@ -76,7 +74,7 @@ fn ends_after_a_line(fixture: &Fixture, words: &str, meanwhile: impl Fn()) {
     let mut command = vcuda(fixture, words);
     let mut running = Running::start(command.stderr(Stdio::piped()));
     assert!(!head(&mut running.0).is_empty(), "{words}");
-    eventually(words, SOON, || {
+    soon(words, || {
         meanwhile();
         !running.is_alive()
     });
@@ -102,7 +100,7 @@ fn a_closed_output_is_no_failure_of_a_command() {
 fn a_closed_output_is_no_failure_of_what_the_manager_tells() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
-    succeeded(&fixture.vcuda(["grant", "create", "web", "--memory", "2GiB"]).output().unwrap());
+    fixture.grant("web", &["--memory", "2GiB"]);
     for words in MANAGED {
         ends_quietly(vcuda(&fixture, words));
     }

@@ -32,8 +32,7 @@ fn names_of_tenants_are_completed() {
     assert_eq!(offered(&fixture, &["vcuda", "set", ""]), ["jobs"]);
     let _manager = fixture.manager();
     for name in ["web", "web-api"] {
-        let create = ["grant", "create", name, "--memory", "1GiB"];
-        succeeded(&fixture.vcuda(create).output().unwrap());
+        fixture.grant(name, &["--memory", "1GiB"]);
     }
     for line in [
         ["vcuda", "grant", "release", "w"].as_slice(),
@@ -68,10 +67,10 @@ fn internal_commands_are_not_offered() {
 #[test]
 fn a_shell_that_is_not_known_is_refused() {
     let fixture = Fixture::new();
-    let output = fixture.vcuda(["completions", "tcsh"]).output().unwrap();
+    let output = fixture.output(["completions", "tcsh"]);
     assert_eq!(output.status.code(), Some(64), "{}", text(&output));
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let script = succeeded(&fixture.vcuda(["completions", shell]).output().unwrap());
+        let script = fixture.stdout(["completions", shell]);
         assert!(script.contains("VCUDA_COMPLETE"), "{shell}: {script}");
     }
 }

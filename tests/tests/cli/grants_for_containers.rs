@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use vcuda_tests::{Fixture, Manager, succeeded, text};
+use vcuda_tests::{Fixture, Manager, text};
 
 /// A manager with a folder for devices, on a node without the driver's files.
 fn without_driver(fixture: &Fixture) -> Manager<'_> {
@@ -15,8 +15,7 @@ fn without_driver(fixture: &Fixture) -> Manager<'_> {
 }
 
 fn create(fixture: &Fixture, name: &str) -> String {
-    let args = ["grant", "create", name, "--memory", "1GiB"];
-    succeeded(&fixture.vcuda(args).output().unwrap())
+    fixture.grant(name, &["--memory", "1GiB"])
 }
 
 #[test]
@@ -28,7 +27,7 @@ fn where_no_container_can_be_started_doctor_and_log_say_why_once_and_no_creation
         assert_eq!(said.lines().count(), 1, "{said}");
         assert!(said.ends_with(&format!("; vcuda run --grant {name} -- CMD\n")), "{said}");
     }
-    let doctor = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
+    let doctor = fixture.output(["doctor", "--sim"]);
     let said = text(&doctor);
     let lines: Vec<&str> = said.lines().filter(|line| line.contains("CDI devices")).collect();
     assert_eq!(lines.len(), 1, "{said}");
@@ -40,7 +39,7 @@ fn where_no_container_can_be_started_doctor_and_log_say_why_once_and_no_creation
     let told = log.matches("no device for container engines: no libcuda.so.1").count();
     assert_eq!(told, 1, "{log}");
     // A user that asks for a container is told.
-    let refused = fixture.vcuda(["docker-args", "one"]).output().unwrap();
+    let refused = fixture.output(["docker-args", "one"]);
     assert!(text(&refused).contains("no libcuda.so.1"), "{}", text(&refused));
 }
 
@@ -54,8 +53,8 @@ fn a_grant_without_a_device_is_started_by_docker_args() {
     // CDI does not allow this name.
     let said = create(&fixture, "web-");
     assert!(said.contains("in a container: docker run $(vcuda docker-args web-) IMAGE\n"), "{said}");
-    succeeded(&fixture.vcuda(["docker-args", "web-"]).output().unwrap());
-    let doctor = text(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    fixture.stdout(["docker-args", "web-"]);
+    let doctor = text(&fixture.output(["doctor", "--sim"]));
     assert!(!doctor.contains("CDI devices"), "{doctor}");
 }
 
@@ -72,9 +71,9 @@ fn doctor_says_what_keeps_grants_from_having_a_device() {
         let config = ["--config", file.to_str().unwrap()];
         let _manager = fixture.manager_with(&[config.as_slice(), args].concat());
         create(&fixture, name);
-        let said = text(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+        let said = text(&fixture.output(["doctor", "--sim"]));
         let line = said.lines().find(|line| line.contains("CDI devices"));
         assert!(line.is_some_and(|line| line.contains(why)), "{said}");
-        succeeded(&fixture.vcuda(["grant", "release", name]).output().unwrap());
+        fixture.stdout(["grant", "release", name]);
     }
 }

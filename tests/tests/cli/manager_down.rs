@@ -10,12 +10,9 @@ const DOWN: &str = "is not running; its socket was left behind";
 /// A node whose manager was killed after it granted `web` to a program that holds memory.
 fn killed(fixture: &Fixture) -> Running {
     let mut manager = fixture.manager();
-    succeeded(&fixture.vcuda(["grant", "create", "web", "--memory", "4GiB"]).output().unwrap());
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
-    command.arg(app("hold", Door::Dlsym));
-    let program = holding(&mut command, 100 * MIB);
-    manager.signal(libc::SIGKILL);
-    manager.finish();
+    fixture.grant("web", &["--memory", "4GiB"]);
+    let program = holding(&mut fixture.in_grant("web", app("hold", Door::Dlsym)), 100 * MIB);
+    manager.kill();
     program
 }
 
@@ -55,9 +52,8 @@ fn what_shows_figures_says_so_and_shows_what_was_granted() {
 fn a_table_without_tenants_does_not_propose_a_new_one() {
     let fixture = Fixture::new();
     let mut manager = fixture.manager();
-    manager.signal(libc::SIGKILL);
-    manager.finish();
-    let output = fixture.vcuda(["smi"]).output().unwrap();
+    manager.kill();
+    let output = fixture.output(["smi"]);
     assert!(tells(&output), "{}", text(&output));
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("no tenants are seen from here"), "{table}");
@@ -68,12 +64,14 @@ fn a_table_without_tenants_does_not_propose_a_new_one() {
 fn set_says_so_for_a_name_of_no_own_run() {
     let fixture = Fixture::new();
     let _program = killed(&fixture);
-    let set = |name: &str| fixture.vcuda(["set", name, "--memory", "2GiB"]).output().unwrap();
+    let set = |name: &str| fixture.output(["set", name, "--memory", "2GiB"]);
     let unknown = set("web");
     assert_eq!(unknown.status.code(), Some(69), "{}", text(&unknown));
     assert!(text(&unknown).contains(DOWN), "{}", text(&unknown));
-    let mut own = fixture.tenant(&["--memory", "1GiB", "--name", "own"], app("hold", Door::Dlsym));
-    let _own = holding(&mut own, 100 * MIB);
+    let _own = holding(
+        &mut fixture.tenant(&["--memory", "1GiB", "--name", "own"], app("hold", Door::Dlsym)),
+        100 * MIB,
+    );
     succeeded(&set("own"));
 }
 
@@ -81,7 +79,7 @@ fn set_says_so_for_a_name_of_no_own_run() {
 fn for_the_doctor_it_is_broken() {
     let fixture = Fixture::new();
     let diagnosis = || {
-        let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
+        let output = fixture.output(["doctor", "--sim"]);
         let findings = String::from_utf8(output.stdout).unwrap();
         let mut lines = findings.lines().map(str::to_owned);
         let line = lines.find(|line| line.contains("manager ")).unwrap();
@@ -93,22 +91,10 @@ fn for_the_doctor_it_is_broken() {
     manager.signal(libc::SIGSTOP);
     let (status, line) = diagnosis();
     assert!(status == Some(1) && line.starts_with("broken "), "{line}");
-    manager.signal(libc::SIGKILL);
-    manager.finish();
+    manager.kill();
     let (status, line) = diagnosis();
     assert!(status == Some(1) && line.starts_with("broken "), "{line}");
     assert!(line.contains(DOWN), "{line}");
-}
-
-/// Else tests would see the manager of the machine that they run on, or a socket that it left behind in /run/vcuda.
-#[test]
-fn a_fixture_names_its_own_manager_and_sees_no_other() {
-    let fixture = Fixture::new();
-    let command = fixture.vcuda(["smi"]);
-    let mut set = command.get_envs();
-    let named = set.find(|(name, _)| *name == "VCUDA_MANAGER").unwrap().1;
-    assert_eq!(named, Some(fixture.manager_socket().as_os_str()));
-    assert!(fixture.manager_socket().starts_with(fixture.home()));
 }
 
 #[test]

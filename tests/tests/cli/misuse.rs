@@ -2,50 +2,54 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use vcuda_tests::{release_dir, skip};
+use vcuda_tests::{Fixture, Tmpfs, release_dir, skip};
 
-use crate::user::User;
+use crate::{is_refusal, refused};
 
 #[test]
 fn help_of_every_command_begins_with_examples() {
-    let user = User::new();
+    let fixture = Fixture::new();
     let commands = ["run", "sim", "smi", "set", "doctor", "demo", "bench", "completions", "man"];
     for arguments in [vec!["--help"]].into_iter().chain(commands.map(|command| vec![command, "--help"])) {
-        let help = user.stdout(&arguments);
+        let help = fixture.stdout(&arguments);
         assert!(help.starts_with("Examples:\n  vcuda "), "{arguments:?}: {help}");
         assert!(
             !help.contains("doctor-probe") && !help.contains("arbiter"),
             "hidden commands are shown: {help}"
         );
     }
-    assert!(user.stdout(&["--version"]).starts_with("vcuda "));
-    assert!(user.stdout(&["completions", "bash"]).contains("complete"));
-    assert!(user.stdout(&["man"]).contains(".TH vcuda"));
-    assert!(user.stdout(&["man", "run"]).contains("vcuda\\-run"));
-    let page = user.stdout(&["man", "grant", "create"]);
+    assert!(fixture.stdout(&["--version"]).starts_with("vcuda "));
+    assert!(fixture.stdout(&["completions", "bash"]).contains("complete"));
+    assert!(fixture.stdout(&["man"]).contains(".TH vcuda"));
+    assert!(fixture.stdout(&["man", "run"]).contains("vcuda\\-run"));
+    let page = fixture.stdout(&["man", "grant", "create"]);
     assert!(page.contains(".TH vcuda-grant-create 1"), "{page}");
     assert!(page.contains(".SH EXAMPLES\n.nf\n  vcuda grant create web \\-\\-memory"), "{page}");
-    user.refused(&["man", "arbiter"], 64, "man arbiter");
-    user.refused(&["man", "grant", "make"], 64, "man grant make");
+    refused(&fixture, &["man", "arbiter"], 64, "man arbiter");
+    refused(&fixture, &["man", "grant", "make"], 64, "man grant make");
 }
 
 #[test]
 fn wrong_use_is_one_line_that_names_the_value() {
-    let user = User::new();
+    let fixture = Fixture::new();
     let run = |option: &str, value: &str, words: &str| {
-        user.refused(&["run", "--sim", option, value, "--", "true"], 64, words);
+        refused(&fixture, &["run", "--sim", option, value, "--", "true"], 64, words);
     };
-    user.refused(&["sim", "true"], 64, "write it after `--`");
-    user.refused(&["doctor", "python", "train.py"], 64, "write it after `--`");
-    user.refused(&["smi", "extra"], 64, "'extra' (see");
+    refused(&fixture, &["sim", "true"], 64, "write it after `--`");
+    refused(&fixture, &["doctor", "python", "train.py"], 64, "write it after `--`");
+    refused(&fixture, &["smi", "extra"], 64, "'extra' (see");
     run("--memory", "12Q", "'12Q'");
     run("--memory", "-1", "'-1'");
+    run("--memory", "-1GiB", "less than nothing; write for example 4Gi");
     run("--memory", "0", "'0'");
-    run("--memory", "4", "a number without a unit");
+    run("--memory", "4", "a number without a unit; write for example 4GiB");
+    run("--memory", "4294967296", "4294967296B for bytes");
+    run("--memory", "32MiB", "32 MiB is less than 64 MiB");
     run("--memory", "4Gib", "'4Gib'");
     run("--memory", "99999999999999999999Gi", "99999999999999999999Gi");
     run("--memory", "81GiB", "80 GiB (85899345920 bytes)");
@@ -59,19 +63,19 @@ fn wrong_use_is_one_line_that_names_the_value() {
     run("--name", "../../etc", "../../etc");
     run("--name", "", "--name");
     run("--policy", "greedy", "'greedy'");
-    user.refused(&["run", "--sim"], 64, "no command to run");
-    user.refused(&["run", "--sim", "--"], 64, "no command to run");
-    user.refused(&["sim"], 64, "no command to run");
-    user.refused(&["sim", "--gpus", "17", "--", "true"], 64, "17");
-    user.refused(&["frobnicate"], 64, "'frobnicate'");
-    user.refused(&["run", "--frob", "--", "true"], 64, "'--frob'");
-    user.refused(&["set", "unknown", "--memory", "1Gi"], 64, "set unknown: no such tenant");
-    user.refused(&["set", "unknown"], 64, "nothing to change");
+    refused(&fixture, &["run", "--sim"], 64, "no command to run");
+    refused(&fixture, &["run", "--sim", "--"], 64, "no command to run");
+    refused(&fixture, &["sim"], 64, "no command to run");
+    refused(&fixture, &["sim", "--gpus", "17", "--", "true"], 64, "17");
+    refused(&fixture, &["frobnicate"], 64, "'frobnicate'");
+    refused(&fixture, &["run", "--frob", "--", "true"], 64, "'--frob'");
+    refused(&fixture, &["set", "unknown", "--memory", "1Gi"], 64, "set unknown: no such tenant");
+    refused(&fixture, &["set", "unknown"], 64, "nothing to change");
 }
 
 #[test]
 fn alone_it_prints_its_help() {
-    let output = User::new().output(&[]);
+    let output = Fixture::new().output([""; 0]);
     let help = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(64), "{help}");
     assert!(help.contains("Usage: vcuda") && help.contains("doctor"), "{help}");
@@ -79,12 +83,12 @@ fn alone_it_prints_its_help() {
 
 #[test]
 fn an_existing_machine_is_not_another_one() {
-    let user = User::new();
-    assert!(user.output(&["sim", "--gpus", "2", "--memory", "24GiB", "--", "true"]).status.success());
-    assert!(user.output(&["sim", "--gpus", "2", "--", "true"]).status.success());
-    user.refused(&["sim", "--gpus", "3", "--", "true"], 64, "has 2 GPU(s)");
-    user.refused(&["sim", "--memory", "80GiB", "--", "true"], 64, "24 GiB per GPU");
-    let report = user.json(&["sim", "report", "--json"]);
+    let fixture = Fixture::new();
+    assert!(fixture.output(&["sim", "--gpus", "2", "--memory", "24GiB", "--", "true"]).status.success());
+    assert!(fixture.output(&["sim", "--gpus", "2", "--", "true"]).status.success());
+    refused(&fixture, &["sim", "--gpus", "3", "--", "true"], 64, "has 2 GPU(s)");
+    refused(&fixture, &["sim", "--memory", "80GiB", "--", "true"], 64, "24 GiB per GPU");
+    let report = fixture.json(&["sim", "report", "--json"]);
     assert_eq!(report["gpus"].as_array().unwrap().len(), 2);
     for key in
         ["uuid", "memory_total_bytes", "memory_used_bytes", "memory_peak_bytes", "busy_ns", "switched_ns"]
@@ -92,37 +96,42 @@ fn an_existing_machine_is_not_another_one() {
         assert!(!report["gpus"][0][key].is_null(), "{key}");
     }
     assert!(report["processes"].is_array());
-    assert!(user.stdout(&["sim", "report"]).contains("24 GiB"));
-    let shown = user.output(&["run", "--sim", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+    assert!(fixture.stdout(&["sim", "report"]).contains("24 GiB"));
+    let shown =
+        fixture.output(&["run", "--sim", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
     assert_eq!(shown.stdout, b"1\n");
 }
 
 #[test]
 fn a_machine_that_cannot_be_is_wrong_use() {
-    let user = User::new();
-    fs::create_dir(user.machine()).unwrap();
-    fs::write(user.machine().join("machine.toml"), "queue_depth = \"many\"").unwrap();
-    user.refused(&["run", "--sim", "--", "true"], 64, "machine.toml");
-    user.refused(&["smi"], 64, "machine.toml");
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.machine()).unwrap();
+    fs::write(fixture.machine().join("machine.toml"), "queue_depth = \"many\"").unwrap();
+    refused(&fixture, &["run", "--sim", "--", "true"], 64, "machine.toml");
+    refused(&fixture, &["smi"], 64, "machine.toml");
 }
 
 #[test]
 fn a_runtime_directory_that_cannot_be_used_is_named() {
-    let user = User::new();
-    let run = |place: &str| {
-        let mut command = user.vcuda(&["run", "--sim", "--", "true"]);
-        command.env("XDG_RUNTIME_DIR", place).output().unwrap()
+    let fixture = Fixture::new();
+    let run = |place: &Path, words: &str| {
+        let mut command = fixture.tenant(&["--memory", "1GiB"], "true");
+        let output = command.env("XDG_RUNTIME_DIR", place).output().unwrap();
+        is_refusal(&output, 1, words);
+        is_refusal(&output, 1, place.to_str().unwrap());
     };
     for place in ["/proc/no-such-place", "/dev/null"] {
-        let output = run(place);
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(place), "{output:?}");
+        run(Path::new(place), place);
+    }
+    for (options, says) in [("size=64k", "space"), ("ro", "ead-only")] {
+        let Some(disk) = Tmpfs::new(options) else { return };
+        run(disk.path(), says);
     }
 }
 
 /// `vcuda run` of this user, started by another program.
-fn run_by(user: &User, starter: &[&str]) -> Output {
-    let run = user.vcuda(&["run", "--sim", "--memory", "1GiB", "--", "true"]);
+fn run_by(fixture: &Fixture, starter: &[&str]) -> Output {
+    let run = fixture.vcuda(["run", "--sim", "--memory", "1GiB", "--", "true"]);
     let mut command = Command::new(starter[0]);
     command.args(&starter[1..]).arg(run.get_program()).args(run.get_args());
     for (name, value) in run.get_envs() {
@@ -136,19 +145,20 @@ fn run_by(user: &User, starter: &[&str]) -> Output {
 
 #[test]
 fn few_open_files_and_a_missing_proc_are_named() {
-    let user = User::new();
+    let fixture = Fixture::new();
     let mut cases = vec![
         (vec!["prlimit", "--nofile=8:8"], Some("`ulimit -n` allows 8 open files, and 32 are needed")),
         (vec!["prlimit", "--nofile=16:16"], Some("`ulimit -n` allows 16")),
         (vec!["prlimit", "--nofile=32:32"], None),
     ];
     let apart = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
-    match run_by(&user, &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc"]).status.success() {
+    match run_by(&fixture, &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc"]).status.success()
+    {
         true => cases.push((apart.to_vec(), Some("/proc"))),
         false => skip("misuse: unshare --mount does not work here"),
     }
     for (starter, words) in cases {
-        let output = run_by(&user, &starter);
+        let output = run_by(&fixture, &starter);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), words.is_none(), "{starter:?}: {output:?}");
         assert_eq!(stderr.lines().count(), words.iter().count(), "{starter:?}: {stderr}");
@@ -165,7 +175,7 @@ fn bare_installation() -> TempDir {
 
 #[test]
 fn missing_parts_are_named() {
-    let user = User::new();
+    let fixture = Fixture::new();
     let folder = bare_installation();
     let vcuda = folder.path().join("vcuda");
     for (arguments, missing) in [
@@ -174,7 +184,7 @@ fn missing_parts_are_named() {
         (["bench", "--sim"].as_slice(), "vcuda-bench"),
     ] {
         let mut command = Command::new(&vcuda);
-        command.args(arguments).env("XDG_RUNTIME_DIR", user.home.path().join("run"));
+        command.args(arguments).env("XDG_RUNTIME_DIR", fixture.runtime());
         let output = command.env_remove("VCUDA_DIR").output().unwrap();
         assert_eq!(output.status.code(), Some(69), "{output:?}");
         let words = String::from_utf8_lossy(&output.stderr).into_owned();

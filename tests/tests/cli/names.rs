@@ -6,7 +6,7 @@ use std::time::Duration;
 use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, holding, succeeded, text};
 
 fn vcuda(fixture: &Fixture, args: &[&str]) -> Output {
-    fixture.vcuda(args).output().unwrap()
+    fixture.output(args)
 }
 
 /// The whole text of a refusal with status 64.
@@ -25,8 +25,10 @@ fn no_run_has_the_name_of_a_grant() {
         assert!(said.contains(&format!("--name {name}: web-1 is a grant")), "{said}");
     }
     let set = |name: &str| vcuda(&fixture, &["set", name, "--memory", "3GiB"]);
-    let mut run = fixture.tenant(&["--memory", "1GiB", "--name", "own"], app("hold", Door::Dlsym));
-    let _run = holding(&mut run, 100 * MIB);
+    let _run = holding(
+        &mut fixture.tenant(&["--memory", "1GiB", "--name", "own"], app("hold", Door::Dlsym)),
+        100 * MIB,
+    );
     assert!(succeeded(&set("web")).starts_with("web-1 resized"));
     assert!(succeeded(&set("own")).starts_with("own resized"));
     let said = refused(&vcuda(&fixture, &["grant", "create", "own", "--memory", "1GiB"]));

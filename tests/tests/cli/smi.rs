@@ -7,19 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use vcuda_tests::{
-    Door, Fixture, GIB, MIB, Mounted, Running, app, eventually, holding, skip, succeeded, text,
-};
-
-const SOON: Duration = Duration::from_secs(30);
-
-fn told(fixture: &Fixture, args: &[&str]) -> String {
-    succeeded(&fixture.vcuda(args).output().unwrap())
-}
-
-fn json(fixture: &Fixture, args: &[&str]) -> Value {
-    serde_json::from_str(&told(fixture, args)).unwrap()
-}
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, holding, skip, soon, succeeded, text};
 
 /// The program without the shim, holding memory.
 fn stranger(fixture: &Fixture) -> Running {
@@ -42,12 +30,12 @@ fn outside(fixture: &Fixture) -> Vec<(u64, u64)> {
 fn is_shown(fixture: &Fixture, stranger: &Running) {
     let pid = stranger.0.id();
     let is_it = |(seen, bytes): &(u64, u64)| *seen == u64::from(pid) && *bytes >= 200 * MIB;
-    eventually("the stranger is seen", SOON, || outside(fixture).iter().any(is_it));
-    let table = told(fixture, &["smi"]);
+    soon("the stranger is seen", || outside(fixture).iter().any(is_it));
+    let table = fixture.stdout(["smi"]);
     let row = table.lines().find(|line| line.contains("outside vcuda")).unwrap();
     assert!(row.contains(&pid.to_string()) && row.contains("MiB"), "{table}");
-    assert!(told(fixture, &["ps"]).contains("outside vcuda"));
-    assert!(told(fixture, &["smi", "-q"]).contains(&pid.to_string()));
+    assert!(fixture.stdout(["ps"]).contains("outside vcuda"));
+    assert!(fixture.stdout(["smi", "-q"]).contains(&pid.to_string()));
 }
 
 #[test]
@@ -60,7 +48,7 @@ fn arguments_of_nvidia_smi_without_a_place_here_are_answered() {
         (&["smi", "-lms", "500"], "there is no -lms"),
     ];
     for (arguments, words) in cases {
-        let refused = fixture.vcuda(arguments).output().unwrap();
+        let refused = fixture.output(arguments);
         assert_eq!(refused.status.code(), Some(64), "{arguments:?}");
         assert!(text(&refused).contains(words), "{}", text(&refused));
     }
@@ -71,13 +59,11 @@ fn what_a_gpu_is_is_the_same_with_and_without_a_manager() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let query = || {
         let fields = "--query-gpu=pci.bus_id,compute_cap";
-        told(&fixture, &["smi", fields, "--format=csv,noheader"])
+        fixture.stdout(["smi", fields, "--format=csv,noheader"])
     };
     let bare = query();
     let _manager = fixture.manager();
-    eventually("the manager answers", SOON, || {
-        fixture.vcuda(["gpu", "list"]).output().unwrap().status.success()
-    });
+    soon("the manager answers", || fixture.output(["gpu", "list"]).status.success());
     assert_eq!(query(), bare);
     let (bus, capability) = bare.trim().split_once(", ").unwrap();
     assert!(bus.len() == 16 && bus.starts_with("00000000:") && bus.ends_with(".0"), "{bare}");
@@ -112,14 +98,13 @@ fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
 fn a_program_whose_grant_was_taken_away_stays_in_sight() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
-    told(&fixture, &["grant", "create", "web", "--memory", "2GiB"]);
-    let mut run = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
-    let program = holding(run.arg(app("hold", Door::Dlsym)), 200 * MIB);
+    fixture.grant("web", &["--memory", "2GiB"]);
+    let program = holding(&mut fixture.in_grant("web", app("hold", Door::Dlsym)), 200 * MIB);
     let pid = program.0.id().to_string();
-    eventually("it is a tenant's", SOON, || told(&fixture, &["ps"]).contains(&pid));
-    let refused = fixture.vcuda(["grant", "release", "web"]).output().unwrap();
+    soon("it is a tenant's", || fixture.stdout(["ps"]).contains(&pid));
+    let refused = fixture.output(["grant", "release", "web"]);
     assert!(text(&refused).contains("--force"), "{}", text(&refused));
-    assert_eq!(told(&fixture, &["grant", "release", "web", "--force"]), "web-1 released\n");
+    assert_eq!(fixture.stdout(["grant", "release", "web", "--force"]), "web-1 released\n");
     is_shown(&fixture, &program);
 }
 
@@ -140,7 +125,7 @@ fn the_manager_tells_what_nvml_tells() {
     }
     let smi = fixture.smi();
     assert!(smi["driver_version"].is_string() && smi["cuda_version"].is_string(), "{smi}");
-    let table = told(&fixture, &["smi"]);
+    let table = fixture.stdout(["smi"]);
     assert!(table.contains("CUDA Version: ") && !table.contains("N/A"), "{table}");
 }
 
@@ -166,35 +151,12 @@ fn a_container_s_pid_is_translated() {
 }
 
 #[test]
-fn a_container_that_the_manager_knows_by_its_own_pid_alone_is_marked() {
-    let fixture = Fixture::new();
-    let _manager = fixture.manager();
-    told(&fixture, &["grant", "create", "web", "--memory", "2GiB"]);
-    let Some(web) = fixture.granted_container("web", Mounted::Directory) else {
-        skip("smi: this user may not mount here (not root)");
-        return;
-    };
-    let inner = ["--pid", "--fork", "--kill-child"];
-    let mut program = web.command_in(&inner, app("hold", Door::Dlsym));
-    let _program = holding(&mut program, 200 * MIB);
-    // It has registered, so its PID on the host is known.
-    eventually("it is seen with its PID on the host", SOON, || {
-        let ps = json(&fixture, &["ps", "--json"]);
-        let pid = ps["processes"][0]["pid"].as_u64();
-        pid.is_some_and(|pid| {
-            let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-            command.is_ok_and(|command| command.contains("hold"))
-        })
-    });
-}
-
-#[test]
 fn processes_are_told_in_nvidia_smis_form() {
     let fixture = Fixture::new();
     let stranger = stranger(&fixture);
     let query = "--query-compute-apps=pid,used_memory,gpu_uuid,process_name";
-    let rows = told(&fixture, &["smi", query, "--format=csv"]);
-    let gpu = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    let rows = fixture.stdout(["smi", query, "--format=csv"]);
+    let gpu = fixture.uuid(0);
     let row = format!("{}, ", stranger.0.id());
     let mut lines = rows.lines();
     assert_eq!(lines.next(), Some("pid, used_gpu_memory [MiB], gpu_uuid, process_name"));
@@ -209,7 +171,7 @@ fn what_has_no_shares_is_told_at_once() {
     let is_at_once = |args: &[&str]| {
         (0..20).any(|_| {
             let begun = Instant::now();
-            told(&fixture, args);
+            fixture.stdout(args);
             begun.elapsed() < Duration::from_secs(1)
         })
     };
@@ -230,24 +192,24 @@ fn what_has_no_shares_is_told_at_once() {
 #[test]
 fn selectors_and_forms() {
     let fixture = Fixture::with_gpus(2, "24GiB");
-    let list = told(&fixture, &["smi", "-L"]);
+    let list = fixture.stdout(["smi", "-L"]);
     let second = list.lines().nth(1).unwrap();
     assert!(second.starts_with("GPU 1: ") && second.contains(" (UUID: GPU-"), "{list}");
     let uuid = second.split("UUID: ").nth(1).unwrap().trim_end_matches(')');
     for selector in ["1", uuid, &uuid[..12]] {
         let query = ["smi", "-i", selector, "--query-gpu=index,uuid", "--format=csv,noheader"];
-        assert_eq!(told(&fixture, &query), format!("1, {uuid}\n"), "{selector}");
+        assert_eq!(fixture.stdout(&query), format!("1, {uuid}\n"), "{selector}");
     }
     assert_eq!(
-        told(&fixture, &["smi", "--query-gpu=memory.total,memory.used", "-i", "0"]),
+        fixture.stdout(["smi", "--query-gpu=memory.total,memory.used", "-i", "0"]),
         "memory.total [MiB], memory.used [MiB]\n24576 MiB, 0 MiB\n"
     );
-    let wrong = fixture.vcuda(["smi", "-i", "7"]).output().unwrap();
+    let wrong = fixture.output(["smi", "-i", "7"]);
     assert_eq!(wrong.status.code(), Some(64), "{}", text(&wrong));
     assert!(text(&wrong).contains("-i 7: no such GPU; there is 0 (GPU-"), "{}", text(&wrong));
-    let wrong = fixture.vcuda(["smi", "--query-gpu=nonsense"]).output().unwrap();
+    let wrong = fixture.output(["smi", "--query-gpu=nonsense"]);
     assert_eq!(wrong.status.code(), Some(64), "{}", text(&wrong));
-    assert_eq!(told(&fixture, &["smi", "dmon", "-c", "2"]).lines().count(), 2 + 4);
+    assert_eq!(fixture.stdout(["smi", "dmon", "-c", "2"]).lines().count(), 2 + 4);
     // A loop prints again until its reader closes.
     let mut looping = Running::start(&mut fixture.vcuda(["smi", "-l", "1", "-L"]));
     looping.wait_for("GPU 1");
@@ -300,7 +262,7 @@ fn colour_is_for_terminals_without_no_color() {
     assert!(colored.contains("\x1b[32m"), "{colored:?}");
     let plain = on_terminal(&fixture, "env NO_COLOR=1 vcuda smi", "").unwrap();
     assert!(!plain.contains('\x1b'), "{plain:?}");
-    assert!(!told(&fixture, &["smi"]).contains('\x1b'));
+    assert!(!fixture.stdout(["smi"]).contains('\x1b'));
 }
 
 #[test]
@@ -308,12 +270,12 @@ fn a_gpu_that_gets_no_new_tenants_says_why() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager();
     let said =
-        |words: &str| [&["smi"][..], &["smi", "-q"]].iter().all(|args| told(&fixture, args).contains(words));
+        |words: &str| [&["smi"][..], &["smi", "-q"]].iter().all(|args| fixture.stdout(*args).contains(words));
     assert!(!said("no new tenants"));
-    told(&fixture, &["gpu", "cordon", "1"]);
+    fixture.stdout(["gpu", "cordon", "1"]);
     assert!(said("no new tenants: cordoned"));
-    let uuids = told(&fixture, &["smi", "--query-gpu=uuid", "--format=csv,noheader"]);
+    let uuids = fixture.stdout(["smi", "--query-gpu=uuid", "--format=csv,noheader"]);
     let lost = format!("lost = [\"{}\"]\n", uuids.lines().next().unwrap());
     std::fs::write(fixture.machine().join("faults.toml"), lost).unwrap();
-    eventually("the fault is seen", SOON, || said("no new tenants: unhealthy: "));
+    soon("the fault is seen", || said("no new tenants: unhealthy: "));
 }

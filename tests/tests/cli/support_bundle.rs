@@ -55,8 +55,7 @@ fn has(files: &BTreeMap<String, Vec<u8>>, words: &str) -> Vec<String> {
 fn what_a_maintainer_needs_is_in_it_and_secrets_are_not() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
-    let create = ["grant", "create", "web", "--memory", "2GiB"];
-    succeeded(&fixture.vcuda(create).output().unwrap());
+    fixture.grant("web", &["--memory", "2GiB"]);
     let mut hold = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
     hold.env("SECRET_OF_A_PROGRAM", "environ-s3cr3t");
     // Its argument is one that no other text has.

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, skip, succeeded, workspace};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, is_root, skip, succeeded, workspace};
 
 /// Commands of the transcripts.
 const COMMANDS: [&[&str]; 16] = [
@@ -260,9 +260,4 @@ fn compare_with(transcript: &str, name: &str) {
         expected == transcript,
         "{name}: {differences:#?}\nVCUDA_TEST_WRITE=1 writes the transcript anew; all of it is now:\n{transcript}"
     );
-}
-
-fn is_root() -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::geteuid() == 0 }
 }

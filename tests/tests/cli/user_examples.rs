@@ -86,7 +86,7 @@ fn a_job_of_slurm_has_its_grant_and_one_beyond_its_users_limit_is_cancelled() {
     let _manager = node.manager(LIMITS);
     let (first, second) = (Job { node: &node, number: "7" }, Job { node: &node, number: "8" });
     succeeded(&first.run("slurm-prolog.sh"));
-    let listed = || succeeded(&node.fixture.vcuda(["grant", "list"]).output().unwrap());
+    let listed = || node.fixture.stdout(["grant", "list"]);
     assert!(listed().contains("job-7-1") && listed().contains("user daemon"), "{}", listed());
     // The task's programs have the job's quota.
     let variables = succeeded(&first.run("slurm-task-prolog.sh"));
@@ -159,12 +159,12 @@ fn a_notebook_server_of_jupyterhub_has_its_grant() {
     assert!(given.contains("vcuda.io/grant=hub-daemon"), "{given}");
     // A second start, as after a crash of the Hub, is the same grant.
     succeeded(&hook("pre_spawn_hook"));
-    let listed = || succeeded(&node.fixture.vcuda(["grant", "list"]).output().unwrap());
+    let listed = || node.fixture.stdout(["grant", "list"]);
     assert!(listed().contains("hub-daemon-") && listed().contains("user daemon"), "{}", listed());
     succeeded(&hook("post_stop_hook"));
     // Beyond the limit, the Hub's user reads why.
     let more = ["grant", "create", "more", "--user", USER, "--memory", "6GiB", "--cores", "10"];
-    succeeded(&node.fixture.vcuda(more).output().unwrap());
+    node.fixture.stdout(more);
     let refused = hook("pre_spawn_hook");
     assert!(!refused.status.success());
     assert!(text(&refused).contains("may have 8 GiB of GPU memory"), "{}", text(&refused));

@@ -75,8 +75,7 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     let manager = node.manager(LIMITS);
     let socket = manager.socket();
     let by = |user: &str, groups: &[&str], args: &[&str]| node.vcuda(&socket, user, groups, args);
-    let root = |args: &[&str]| succeeded(&node.fixture.vcuda(args).output().unwrap());
-    root(&["grant", "create", "ops", "--memory", "1GiB"]);
+    node.fixture.grant("ops", &["--memory", "1GiB"]);
     let bobs = ["grant", "create", "bobs", "--memory", "2GiB"];
     succeeded(&by(BOB, &[BOB, STUDENTS], &bobs));
     let alice = |args: &[&str]| by(ALICE, &[ALICE], args);
@@ -97,18 +96,17 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     let stranger = by(BOB, &[BOB], &["grant", "create", "y", "--memory", "1GiB"]);
     assert_eq!(stranger.status.code(), Some(69), "{}", text(&stranger));
     // Root makes a grant for a user: the user's limit holds, and the user may change it.
-    let refused =
-        node.fixture.vcuda(["grant", "create", "z", "--user", ALICE, "--memory", "9GiB"]).output().unwrap();
+    let refused = node.fixture.output(["grant", "create", "z", "--user", ALICE, "--memory", "9GiB"]);
     denied(&refused, &["user 61003 may have 8 GiB"]);
-    root(&["grant", "create", "z", "--user", ALICE, "--memory", "6GiB", "--cores", "30"]);
+    node.fixture.grant("z", &["--user", ALICE, "--memory", "6GiB", "--cores", "30"]);
     succeeded(&alice(&["set", "z", "--memory", "7GiB"]));
     // As root may give more than the limit, to whom it wants.
-    root(&["set", "z", "--memory", "20GiB"]);
+    node.fixture.stdout(["set", "z", "--memory", "20GiB"]);
     succeeded(&alice(&["grant", "release", "z"]));
     // What root did is told with its name, and not what a user does with its own grant.
-    root(&["gpu", "cordon", "0"]);
-    root(&["grant", "release", "ops"]);
-    let events = root(&["events"]);
+    node.fixture.stdout(["gpu", "cordon", "0"]);
+    node.fixture.stdout(["grant", "release", "ops"]);
+    let events = node.fixture.events();
     for told in [
         "has 20 GiB and 30 % now, set by user root (0)",
         "was cordoned by user root (0)",
@@ -127,13 +125,13 @@ fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
     let node = OtherUsers::new();
     let mut manager = node.manager(LIMITS);
     let socket = manager.socket();
-    let root = |args: &[&str]| succeeded(&node.fixture.vcuda(args).output().unwrap());
     let alice = |args: &[&str]| node.vcuda(&socket, ALICE, &[ALICE], args);
     let bob = |args: &[&str]| node.vcuda(&socket, BOB, &[BOB, STUDENTS], args);
     succeeded(&alice(&["grant", "create", "a", "--memory", "4GiB", "--cores", "20"]));
-    root(&["grant", "create", "ops", "--memory", "1GiB"]);
+    node.fixture.grant("ops", &["--memory", "1GiB"]);
     let directory = |name: &str| {
-        let shown: Value = serde_json::from_str(&root(&["grant", "show", name, "--json"])).unwrap();
+        let shown: Value =
+            serde_json::from_str(&node.fixture.stdout(["grant", "show", name, "--json"])).unwrap();
         shown["grants"][0]["directory"].as_str().unwrap().to_owned()
     };
     let (hers, ops) = (directory("a"), directory("ops"));
@@ -164,8 +162,7 @@ fn a_user_runs_programs_in_its_own_grants_and_in_no_others() {
     // The owner stays known after a crash, and with a damaged ledger and record: by the directory's path.
     manager.kill_and_restart();
     used(alice(&run));
-    manager.signal(libc::SIGKILL);
-    manager.finish();
+    manager.kill();
     fs::write(manager.state().join("ledger.json"), "damaged").unwrap();
     fs::write(format!("{hers}/grant"), "damaged").unwrap();
     manager.start_again();

@@ -12,10 +12,6 @@ use vcuda_tests::{Door, Fixture, GIB, app, eventually, podman, succeeded, text};
 
 const DEVICE: &str = "--device=vcuda.io/grant=web";
 
-fn vcuda(fixture: &Fixture, args: &[&str]) -> String {
-    succeeded(&fixture.vcuda(args).output().unwrap())
-}
-
 fn file(fixture: &Fixture, name: &str) -> PathBuf {
     fixture.cdi().join(format!("vcuda.io-grant-{name}.json"))
 }
@@ -44,7 +40,7 @@ fn two_commands_start_a_limited_container() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     open_machine(&fixture);
     let _manager = fixture.manager_for_containers("cdi");
-    let said = vcuda(&fixture, &["grant", "create", "web", "--memory", "4GiB", "--cores", "30"]);
+    let said = fixture.grant("web", &["--memory", "4GiB", "--cores", "30"]);
     assert!(said.contains("podman run --device vcuda.io/grant=web IMAGE"), "{said}");
     if !has_limit(&fixture, &[DEVICE], 4 * GIB) {
         return;
@@ -62,12 +58,12 @@ fn two_commands_start_a_limited_container() {
     assert!(found.starts_with("void /dev/nvidia") && found.contains("limits"), "{found}");
 
     // A released grant's device is gone, and the next grant of that name has its own limits.
-    vcuda(&fixture, &["grant", "release", "web"]);
+    fixture.stdout(["grant", "release", "web"]);
     assert!(!file(&fixture, "web").exists());
     let refused = in_container(&fixture, &[DEVICE], &["true"]).unwrap();
     assert!(text(&refused).contains("vcuda.io/grant=web"), "{}", text(&refused));
     assert!(!refused.status.success());
-    vcuda(&fixture, &["grant", "create", "web", "--memory", "2GiB"]);
+    fixture.grant("web", &["--memory", "2GiB"]);
     assert!(has_limit(&fixture, &[DEVICE], 2 * GIB));
 }
 
@@ -77,10 +73,9 @@ fn a_killed_manager_makes_the_devices_right_at_its_start() {
     open_machine(&fixture);
     let mut manager = fixture.manager_for_containers("cdi");
     for name in ["web", "batch"] {
-        vcuda(&fixture, &["grant", "create", name, "--memory", "2GiB", "--cores", "10"]);
+        fixture.grant(name, &["--memory", "2GiB", "--cores", "10"]);
     }
-    manager.signal(libc::SIGKILL);
-    manager.finish();
+    manager.kill();
     let web = fs::read_to_string(file(&fixture, "web")).unwrap();
     // What a manager leaves that is killed as it releases a grant, and a device that is lost.
     let gone = web.replace("web-", "gone-").replace("\"web\"", "\"gone\"");
@@ -100,12 +95,12 @@ fn docker_args_are_all_that_an_engine_without_cdi_needs() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     open_machine(&fixture);
     let _manager = fixture.manager_for_containers("cdi");
-    vcuda(&fixture, &["grant", "create", "web", "--memory", "3GiB", "--cores", "30"]);
-    let said = vcuda(&fixture, &["docker-args", "web"]);
+    fixture.grant("web", &["--memory", "3GiB", "--cores", "30"]);
+    let said = fixture.stdout(["docker-args", "web"]);
     let options: Vec<&str> = said.split_whitespace().collect();
     assert!(!said.contains("vcuda.io/grant"), "{said}");
     has_limit(&fixture, &options, 3 * GIB);
-    let unknown = fixture.vcuda(["docker-args", "nobody"]).output().unwrap();
+    let unknown = fixture.output(["docker-args", "nobody"]);
     assert_eq!(unknown.status.code(), Some(64), "{}", text(&unknown));
 }
 
@@ -113,11 +108,11 @@ fn docker_args_are_all_that_an_engine_without_cdi_needs() {
 fn the_toolkit_is_told_the_gpus_where_it_brings_the_driver() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager_for_containers("toolkit-env");
-    let created = vcuda(&fixture, &["grant", "create", "web", "--memory", "3GiB"]);
+    let created = fixture.grant("web", &["--memory", "3GiB"]);
     let device = fs::read_to_string(file(&fixture, "web")).unwrap();
     let gpu = created.split_whitespace().find(|word| word.starts_with("GPU-")).unwrap();
     let gpu = gpu.trim_end_matches(';');
-    for said in [device, vcuda(&fixture, &["docker-args", "web"])] {
+    for said in [device, fixture.stdout(["docker-args", "web"])] {
         assert!(said.contains(&format!("NVIDIA_VISIBLE_DEVICES={gpu}")), "{said}");
         assert!(!said.contains("libcuda.so") && !said.contains("/dev/nvidia"), "{said}");
     }

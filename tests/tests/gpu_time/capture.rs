@@ -93,6 +93,6 @@ fn memory_in_the_order_of_a_green_stream_is_charged_whose_context_another_thread
     let fixture = Fixture::with_config(&format!("context_bytes = \"32MiB\"\n{machine}"));
     let mut command = fixture.tenant(&["--memory", "512MiB"], app("green_turns", Door::Dlsym));
     succeeded(&command.arg("fill").output().unwrap());
-    let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= 512 * MIB, "{peak} bytes");
 }

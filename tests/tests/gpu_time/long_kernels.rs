@@ -1,21 +1,11 @@
 //! Kernels and graphs of half a second to five seconds, as science, ray tracing and whole steps as one graph have them, in virtual time:
 //! a cap holds over them, and their time is paid in full.
 
-use vcuda_benches::lab::Lab;
-use vcuda_tests::virtual_time::lab;
+use vcuda_tests::virtual_time::{lab, service_ns};
 use vcuda_tests::{Door, app};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
-
-/// GPU time of each tenant's process from now on (ns).
-fn service_ns(lab: &Lab, span_ns: u64) -> Vec<u64> {
-    let before = lab.service_ns().unwrap().concat();
-    lab.run_for(span_ns).unwrap();
-    let after = lab.service_ns().unwrap().concat();
-    let pairs = after.iter().zip(&before);
-    pairs.map(|(after, before)| after - before).collect()
-}
 
 /// One launch may be under way at each end, and one more may go before its kernel was ever measured.
 fn keeps_its_cap(script: &str, launch_ms: u64, cap_percent: u64) {

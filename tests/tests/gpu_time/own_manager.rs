@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, Running, app, soon};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Duration of a measured share: far longer than what swings on a busy machine.
 const SPAN: Duration = Duration::from_secs(4);
 /// Tenants go by themselves one second after the last beat (docs/policies.md).
@@ -63,12 +62,12 @@ impl Borrower {
     /// Waits until another manager than `before` divides GPU time.
     fn next_manager(&self, before: Option<u32>) -> u32 {
         let mut found = None;
-        eventually("a manager runs", TIMEOUT, || {
+        soon("a manager runs", || {
             found = self.processes()[1].filter(|pid| Some(*pid) != before);
             found.is_some()
         });
         let beat = self.beat();
-        eventually("it divides GPU time", TIMEOUT, || self.beat() != beat);
+        soon("it divides GPU time", || self.beat() != beat);
         found.unwrap()
     }
 }
@@ -100,7 +99,7 @@ fn a_killed_or_stopped_manager_is_replaced() {
     assert!((15.0..32.0).contains(&share), "{share:.1} % without a manager");
     assert_eq!((tenant.processes(), tenant.beat()), ([None, None], beat), "none came");
     assert_eq!(tenant.fixture.smi()["gpus"][0]["tenants"][0]["name"], TENANT);
-    succeeded(&tenant.fixture.vcuda(["set", TENANT, "--cores-max", "95"]).output().unwrap());
+    tenant.fixture.stdout(["set", TENANT, "--cores-max", "95"]);
     tenant.next_manager(Some(third));
     let share = tenant.share();
     assert!(share > 60.0, "{share:.1} % with a manager again");
@@ -129,7 +128,7 @@ fn the_last_tenant_ends_the_manager_that_the_first_started() {
     assert_eq!(borrower.processes(), [Some(keeper), Some(manager)]);
     drop(borrower.running);
     let borrower = Borrower { running: Running::start(&mut Command::new("true")), ..borrower };
-    eventually("they end", TIMEOUT, || borrower.processes() == [None, None]);
+    soon("they end", || borrower.processes() == [None, None]);
     let root = borrower.fixture.runtime().join("vcuda");
     assert!(!root.join("manager.sock").exists() && !root.join("manager.log").exists());
 }

@@ -61,11 +61,6 @@ fn share_together(processes: &[&str]) {
 }
 
 #[test]
-fn two_processes_meet_under_a_cap() {
-    share_together(&["0", "1"]);
-}
-
-#[test]
 fn one_thread_with_two_gpus_meets_under_a_cap() {
     share_together(&["all"]);
 }

@@ -20,7 +20,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use case::Case;
-use judge::{Broken, judge};
+use found::Found;
+use judge::{Broken, Verdict, judge};
+use parking_lot::Mutex;
 
 /// Cases of a run without variables.
 const SEEDS: u64 = 12;
@@ -37,13 +39,13 @@ fn plays() -> u64 {
     number("VCUDA_FUZZ_PLAYS").unwrap_or(200)
 }
 
-/// Plays a case, prints what came out, and how it breaks a promise if it does.
-fn tried(name: &str, case: &Case) -> Option<Broken> {
-    let looks = match play::play(case) {
-        Ok(looks) => looks,
-        Err(why) => return Some(Broken::Stuck(why)),
-    };
-    let verdict = judge(case, &looks);
+/// Plays a case and prints what came out.
+///
+/// # Errors
+/// It breaks a promise, or cannot be played.
+fn tried(name: &str, case: &Case) -> Result<Verdict, Broken> {
+    let looks = play::play(case).map_err(Broken::Stuck)?;
+    let mut verdict = judge(case, &looks);
     let neighbour = case.neighbour.map_or_else(String::new, |guarantee| {
         format!(", its neighbour {:.1} of {guarantee}", verdict.neighbour)
     });
@@ -54,7 +56,19 @@ fn tried(name: &str, case: &Case) -> Option<Broken> {
         verdict.excess_ns / play::MS,
         verdict.allowed_ns / play::MS
     );
-    verdict.broken
+    verdict.broken.take().map_or(Ok(verdict), Err)
+}
+
+/// Does the work in several threads, and fails with what it notes as broken.
+fn at_a_time(work: impl Fn(&Mutex<Vec<String>>) + Sync) {
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| work(&failures));
+        }
+    });
+    let failures = failures.into_inner();
+    assert!(failures.is_empty(), "{} broke a promise\n{}", failures.len(), failures.join("\n"));
 }
 
 #[test]
@@ -67,8 +81,7 @@ fn random_schedules_keep_to_their_caps() {
     let start = Instant::now();
     let goes_on = |seed: u64| time.map_or(seed < first + SEEDS, |time| start.elapsed() < time);
     let (next, played) = (AtomicU64::new(first), AtomicU64::new(0));
-    let failures = parking_lot::Mutex::new(Vec::new());
-    let work = || {
+    at_a_time(|failures| {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if !goes_on(seed) {
@@ -77,55 +90,30 @@ fn random_schedules_keep_to_their_caps() {
             played.fetch_add(1, Ordering::Relaxed);
             let case = generate::case(seed, families);
             let name = format!("VCUDA_FUZZ_SEED={seed} VCUDA_FUZZ_FAMILIES={families}");
-            if let Some(how) = tried(&name, &case) {
+            if let Err(how) = tried(&name, &case) {
                 println!("{name}: {how}\n{case}");
                 let (smaller, how) = shrink::shrink(case, how, plays());
                 println!("{name}, made smaller: {how}\n{smaller}");
                 failures.lock().push(format!("{name}: {how}\n{smaller}"));
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(work);
-        }
     });
-    let failures = failures.into_inner();
-    println!("{} cases, {} broke a promise", played.into_inner(), failures.len());
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    println!("{} cases", played.into_inner());
 }
 
-/// Cases that the fuzzer has found, made smaller, and that were mended.
+/// Cases that the fuzzer has found: they keep their promises, and programs that wait are charged for their work alone.
 #[test]
-fn what_was_found_keeps_to_its_cap() {
-    let next = AtomicUsize::new(0);
-    let failures = parking_lot::Mutex::new(Vec::new());
-    let work = || {
-        while let Some((name, text)) = found::FOUND.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Some(how) = tried(name, &text.parse().unwrap()) {
-                failures.lock().push(format!("{name}: {how}\n{text}"));
+fn what_was_found_keeps_to_its_cap_and_gets_its_share() {
+    let (cases, next) = (found::cases(), AtomicUsize::new(0));
+    at_a_time(|failures| {
+        while let Some(Found { name, case, least }) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match tried(name, case) {
+                Ok(verdict) if verdict.tenant >= least.unwrap_or(0.0) => {}
+                Ok(verdict) => failures.lock().push(format!("{name}: {:.1} % of {least:?}", verdict.tenant)),
+                Err(how) => failures.lock().push(format!("{name}: {how}\n{case}")),
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(work);
-        }
     });
-    let failures = failures.into_inner();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-/// Waiting for a stream costs a program nothing of its share.
-#[test]
-fn who_waits_is_charged_for_work_only() {
-    for (name, text, least) in found::HELD_BACK {
-        let case: Case = text.parse().unwrap();
-        let verdict = judge(&case, &play::play(&case).unwrap());
-        println!("{name}: {:.1} % under a cap of {}", verdict.tenant, case.cap);
-        assert!(verdict.tenant >= least, "{name}: {:.1} % of {least}", verdict.tenant);
-        assert!(verdict.broken.is_none(), "{name}: {}", verdict.broken.unwrap());
-    }
 }
 
 /// Plays the case in the file that `VCUDA_FUZZ_CASE` names.
@@ -137,7 +125,7 @@ fn a_printed_case_can_be_played_again() {
         return;
     };
     let case: Case = std::fs::read_to_string(file).unwrap().parse().unwrap();
-    if let Some(how) = tried("the case", &case) {
+    if let Err(how) = tried("the case", &case) {
         let (smaller, how) = shrink::shrink(case, how, plays());
         panic!("{how}\n{smaller}");
     }

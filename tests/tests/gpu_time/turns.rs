@@ -2,7 +2,7 @@
 //! again. What a stopped process may still have run is charged to its tenant, so the others pay for up to two seconds of GPU time.
 
 use vcuda_benches::lab::Lab;
-use vcuda_tests::virtual_time::lab;
+use vcuda_tests::virtual_time::{lab, service_ns};
 use vcuda_tests::{Door, app};
 
 const MS: u64 = 1_000_000;
@@ -26,14 +26,6 @@ const STOPS: u64 = 5;
 fn shares(lab: &Lab) -> Vec<f64> {
     let got = service_ns(lab, SPAN_NS);
     got.iter().map(|ns| 100.0 * *ns as f64 / SPAN_NS as f64).collect()
-}
-
-/// GPU time of each process in this time from now on (ns).
-fn service_ns(lab: &Lab, span_ns: u64) -> Vec<u64> {
-    let before = lab.service_ns().unwrap().concat();
-    lab.run_for(span_ns).unwrap();
-    let after = lab.service_ns().unwrap().concat();
-    after.iter().zip(&before).map(|(after, before)| after - before).collect()
 }
 
 /// Checks the share of each process in the next two seconds.

@@ -50,19 +50,3 @@ fn what_goes_beside_a_kernel_without_end_keeps_to_the_cap() {
     // Two seconds at 30 %, and the burst. With waits of a second each there would be a handful.
     assert!((60..=640).contains(&kernels), "{kernels} kernels of 1 ms");
 }
-
-#[test]
-fn threads_and_processes_of_a_container_are_served_alike() {
-    let fixture = Fixture::new();
-    let tenant = fixture.keep("fair", &["--cores", "40"]);
-    let program = app("fair", Door::Dlsym);
-    let mut running: Vec<Running> =
-        (0..2).map(|_| Running::start(tenant.command(&program).args(["4", "3", "200000"]))).collect();
-    let mut served: Vec<u64> = Vec::new();
-    for one in &mut running {
-        let line = one.wait_for("served");
-        served.extend(line.split(' ').skip(1).map(|count| count.parse::<u64>().unwrap()));
-    }
-    let (least, most) = (*served.iter().min().unwrap(), *served.iter().max().unwrap());
-    assert!(most <= least * 3 / 2, "kernels of each thread: {served:?}");
-}

@@ -1,9 +1,8 @@
 //! Calls that the shim does not handle: the driver answers them, the log names the reason once, and `vcuda doctor` reports
 //! those by which the process bypasses the shim.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use vcuda_tests::{Fixture, Running, eventually, release_dir, succeeded};
@@ -39,8 +38,7 @@ fn offset_of(function: &str) -> i64 {
 }
 
 fn answer(program: &mut Running, word: &str) -> String {
-    let input = program.0.stdin.as_mut().unwrap();
-    writeln!(input, "{word}").unwrap();
+    program.tell(word);
     program.wait_for("answer")
 }
 
@@ -56,18 +54,15 @@ fn the_reasons_are_told() {
     let log = fixture.runtime().join("log");
     let distance = offset_of("cuMemPoolCreate") - offset_of("cuDriverGetVersion");
     let told_by_doctor = || {
-        let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
-        let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
-        let findings = findings["findings"].as_array().unwrap().iter();
-        findings
+        fixture
+            .findings()
+            .iter()
             .filter_map(|finding| Some(finding["seen"].as_str()?.split_once("past the shim: ")?.1.to_owned()))
             .collect::<Vec<_>>()
     };
     let start = |command: &mut Command| {
         command.args(["-c", PROGRAM, &distance.to_string()]);
-        let mut program = Running::start(command.stdin(Stdio::piped()));
-        program.wait_for("ready");
-        program
+        Running::ready(command, "ready")
     };
     let mut bare = start(&mut fixture.bare("python3"));
     let mut tenant = start(fixture.tenant(&["--memory", "2GiB"], "python3").env("VCUDA_LOG", &log));

@@ -18,83 +18,33 @@ fn everywhere_on(machine: &str, name: &str) {
     }
 }
 
-#[test]
-fn init() {
-    everywhere("init");
+vcuda_tests::rows! {
+    init: everywhere("init"),
+    context: everywhere("context"),
+    memory: everywhere("memory"),
+    array: everywhere("array"),
+    sparse: everywhere("sparse"),
+    multicast: everywhere("multicast"),
+    green: everywhere("green"),
+    pool: everywhere("pool"),
+    vmm: everywhere("vmm"),
+    ipc: everywhere("ipc"),
+    shareable: everywhere("shareable"),
+    pool_share: everywhere("pool_share"),
+    external: everywhere("external"),
+    range: everywhere("range"),
+    module: everywhere("module"),
+    stream: everywhere("stream"),
+    capture: everywhere("capture"),
+    graph: everywhere("graph"),
+    // With contexts that are small, as their memory becomes the host's.
+    checkpoint: everywhere_on("context_bytes = \"16MiB\"\n", "checkpoint"),
+    simulated_streams: simulated("sim_stream"),
+    simulated_captures: simulated("sim_capture"),
+    simulated_graphs: simulated("sim_graph"),
+    simulated_graph_memory: simulated("sim_graph_memory"),
 }
-#[test]
-fn context() {
-    everywhere("context");
-}
-#[test]
-fn memory() {
-    everywhere("memory");
-}
-#[test]
-fn array() {
-    everywhere("array");
-}
-#[test]
-fn sparse() {
-    everywhere("sparse");
-}
-#[test]
-fn multicast() {
-    everywhere("multicast");
-}
-#[test]
-fn green() {
-    everywhere("green");
-}
-#[test]
-fn pool() {
-    everywhere("pool");
-}
-#[test]
-fn vmm() {
-    everywhere("vmm");
-}
-#[test]
-fn ipc() {
-    everywhere("ipc");
-}
-#[test]
-fn shareable() {
-    everywhere("shareable");
-}
-#[test]
-fn pool_share() {
-    everywhere("pool_share");
-}
-#[test]
-fn external() {
-    everywhere("external");
-}
-#[test]
-fn range() {
-    everywhere("range");
-}
-#[test]
-fn module() {
-    everywhere("module");
-}
-#[test]
-fn stream() {
-    everywhere("stream");
-}
-#[test]
-fn capture() {
-    everywhere("capture");
-}
-#[test]
-fn graph() {
-    everywhere("graph");
-}
-/// With contexts that are small, as their memory becomes the host's.
-#[test]
-fn checkpoint() {
-    everywhere_on("context_bytes = \"16MiB\"\n", "checkpoint");
-}
+
 #[test]
 fn fork() {
     let program = app("fork", Door::Dlsym);
@@ -111,22 +61,6 @@ fn simulated(name: &str) {
     succeeded(&fixture.tenant(&[], &program).output().unwrap());
 }
 
-#[test]
-fn simulated_streams() {
-    simulated("sim_stream");
-}
-#[test]
-fn simulated_captures() {
-    simulated("sim_capture");
-}
-#[test]
-fn simulated_graphs() {
-    simulated("sim_graph");
-}
-#[test]
-fn simulated_graph_memory() {
-    simulated("sim_graph_memory");
-}
 /// Without shim only: as a tenant the figures are the tenant's, in NVML's granularity.
 #[test]
 fn simulated_limits() {

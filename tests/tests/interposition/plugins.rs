@@ -86,17 +86,14 @@ fn doctor_tells_of_a_driver_in_another_namespace() {
     let (host, plugins) = (host(folder.path()), plugins(folder.path()));
     let fixture = Fixture::new();
     let seen = || {
-        let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
-        let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
-        let findings = findings["findings"].as_array().unwrap().iter();
-        let words = findings.map(|finding| finding["seen"].as_str().unwrap().to_owned());
+        let findings = fixture.findings();
+        let words = findings.iter().map(|finding| finding["seen"].as_str().unwrap().to_owned());
         words.filter(|words| words.contains("past the shim")).collect::<Vec<_>>()
     };
     for (how, expected) in [("deep", 0), ("apart", 1)] {
         let mut tenant = fixture.tenant(&QUOTA, &host);
         tenant.arg(&plugins[2]).args([how, &(2 * GIB).to_string(), "wait"]);
-        let mut tenant = Running::start(tenant.stdin(Stdio::piped()));
-        tenant.wait_for("took");
+        let mut tenant = Running::ready(&mut tenant, "took");
         let seen = seen();
         assert_eq!(seen.len(), expected, "{how}: {seen:?}");
         let pid = format!("process {} gets past the shim: a second driver", tenant.0.id());
@@ -152,9 +149,7 @@ fn unknown_functions_that_the_driver_gives_are_reported() {
     let words = std::fs::read_to_string(&log).unwrap();
     assert_eq!(words.matches("an unknown address").count(), 1, "{words}");
     assert_eq!(words.matches("cuGetExportTable").count(), 2, "{words}");
-    let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
-    let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
-    let findings = findings["findings"].as_array().unwrap();
+    let findings = fixture.findings();
     let told = |finding: &&serde_json::Value| {
         finding["link"] == "tenant strange"
             && finding["seen"]
@@ -171,7 +166,7 @@ fn doctor_names_the_limit_that_keeps_the_loader_from_the_library() {
     let fixture = Fixture::new();
     let tenant = fixture.keep("short", &["--memory", "1GiB"]);
     let seen = || {
-        let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
+        let doctor = fixture.output(["doctor", "--sim", "--json"]);
         let findings: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
         let findings = findings["findings"].as_array().unwrap().iter();
         let broken = findings.filter(|one| one["health"] == "broken" && one["link"] == "tenant short");

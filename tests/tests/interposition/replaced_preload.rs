@@ -41,12 +41,10 @@ fn a_program_that_empties_its_environment_is_told_with_its_run() {
     command.args(["-c", script, "sh"]).arg(app("hold", Door::Dlsym)).arg((3 * GIB).to_string());
     let mut held = Running::start(&mut command);
     assert_eq!(held.wait_for("holding"), format!("holding {} denied 0", 3 * GIB));
-    let doctor = fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
-    let findings = told["findings"].as_array().unwrap();
+    let findings = fixture.findings();
     let escaped = findings.iter().find(|finding| {
         finding["seen"].as_str().unwrap().contains("runs without the shim")
             && finding["link"] == "tenant emptied"
     });
-    assert!(escaped.is_some(), "{told}");
+    assert!(escaped.is_some(), "{findings:?}");
 }

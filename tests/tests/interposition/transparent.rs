@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use vcuda_tests::{Fixture, release_dir, skip, succeeded, text, workspace};
+use vcuda_tests::{Fixture, is_root, release_dir, skip, succeeded, text, workspace};
 
 fn shim() -> PathBuf {
     release_dir().join("libvcuda_shim.so")
@@ -188,11 +188,10 @@ fn programs_that_no_library_can_be_put_before() {
 /// In secure-execution mode (ld.so(8)) the loader ignores `LD_PRELOAD`: the output is unchanged.
 #[test]
 fn a_set_user_id_program() {
-    // To root nothing is set-user-ID, so it runs as a user without a name. SAFETY: takes nothing.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    // To root nothing is set-user-ID, so it runs as a user without a name.
     let line = ["su", "--version"];
     let user = ["setpriv", "--reuid=123456", "--regid=123456", "--clear-groups"];
-    let line = if is_root { [&user[..], &line].concat() } else { line.to_vec() };
+    let line = if is_root() { [&user[..], &line].concat() } else { line.to_vec() };
     let fixture = Fixture::new();
     let plain = command(&line).output().unwrap();
     let mut limited = fixture.tenant(&["--memory", "1GiB"], line[0]);

@@ -18,9 +18,8 @@ fn a_viewer_sees_all_and_changes_nothing() {
     }
     let node = OtherUsers::new();
     let manager = node.manager(&format!("[api]\ngroup = {OPERATORS:?}\nviewers = [{VIEWERS:?}]\n"));
-    let by_root = |args: &[&str]| succeeded(&node.fixture.vcuda(args).output().unwrap());
-    by_root(&["grant", "create", "web", "--memory", "2GiB", "--cores", "20"]);
-    let before = by_root(&["grant", "list", "--json"]);
+    node.fixture.grant("web", &["--memory", "2GiB", "--cores", "20"]);
+    let before = node.fixture.stdout(["grant", "list", "--json"]);
     // By its own group, and by a supplementary one.
     for groups in [&[VIEWERS][..], &[ALICE, VIEWERS]] {
         let viewer = |args: &[&str]| node.vcuda(&manager.socket(), ALICE, groups, args);
@@ -42,7 +41,7 @@ fn a_viewer_sees_all_and_changes_nothing() {
             }
         }
     }
-    assert_eq!(by_root(&["grant", "list", "--json"]), before);
+    assert_eq!(node.fixture.stdout(["grant", "list", "--json"]), before);
     let counted = manager.metrics();
     assert!(counted.contains("PERMISSION_DENIED"), "{counted}");
 }

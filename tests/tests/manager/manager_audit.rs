@@ -4,22 +4,18 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::{
-    Commanded, Door, Fixture, GIB, GrantedContainer, MIB, Manager, Mounted, Running, app, eventually,
-    holding, skip, succeeded,
+    Commanded, Door, Fixture, GIB, GrantedContainer, MIB, Manager, Mounted, Running, app, holding, skip,
+    soon, succeeded,
 };
 
-/// Time limit for a finding, which must hold in several looks, a second apart.
-const SOON: Duration = Duration::from_secs(30);
 /// Memory of a program with its context (bytes).
 const HELD: u64 = 200 * MIB;
 
 fn create(fixture: &Fixture, name: &str) {
-    let args = ["grant", "create", name, "--memory", "2GiB", "--cores", "20"];
-    succeeded(&fixture.vcuda(args).output().unwrap());
+    fixture.grant(name, &["--memory", "2GiB", "--cores", "20"]);
 }
 
 fn granted_container<'b>(
@@ -27,19 +23,15 @@ fn granted_container<'b>(
     grant: &str,
     mounted: Mounted,
 ) -> Option<GrantedContainer<'b>> {
-    let room = fixture.granted_container(grant, mounted);
-    if room.is_none() {
+    let container = fixture.granted_container(grant, mounted);
+    if container.is_none() {
         skip("containers under the manager: this user may not mount here (not root)");
     }
-    room
-}
-
-fn events(fixture: &Fixture) -> String {
-    succeeded(&fixture.vcuda(["events"]).output().unwrap())
+    container
 }
 
 fn is_told(fixture: &Fixture, what: &str) {
-    eventually(what, SOON, || events(fixture).contains(what));
+    soon(what, || fixture.events().contains(what));
 }
 
 fn findings(manager: &Manager<'_>, id: &str) -> f64 {
@@ -48,7 +40,7 @@ fn findings(manager: &Manager<'_>, id: &str) -> f64 {
 
 /// Checks that a finding holds: it is in the snapshot after the report.
 fn is_found(manager: &Manager<'_>, id: &str) {
-    eventually("it is a finding", SOON, || findings(manager, id) >= 1.0);
+    soon("it is a finding", || findings(manager, id) >= 1.0);
 }
 
 fn attached(manager: &Manager<'_>, id: &str) -> bool {
@@ -67,10 +59,10 @@ fn a_process_of_no_tenant_is_found_with_its_bytes() {
     let hold = app("hold", Door::Dlsym);
     let stranger = holding(&mut fixture.bare(&hold), HELD);
     is_told(&fixture, &format!("process {} uses GPU-", stranger.0.id()));
-    assert!(events(&fixture).contains("VcudaUnregistered"));
-    eventually("its bytes are told", SOON, || unregistered_bytes(&manager) >= HELD as f64);
+    assert!(fixture.events().contains("VcudaUnregistered"));
+    soon("its bytes are told", || unregistered_bytes(&manager) >= HELD as f64);
     drop(stranger);
-    eventually("it is gone", SOON, || unregistered_bytes(&manager) == 0.0);
+    soon("it is gone", || unregistered_bytes(&manager) == 0.0);
 }
 
 #[test]
@@ -86,11 +78,10 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
     let inner = ["--pid", "--fork", "--kill-child"];
     let mut limited = Commanded::start(&mut web.command_in(&inner, app("obey", Door::Dlsym)));
     limited.fills_to_the_byte();
-    eventually("it is attached", SOON, || attached(&manager, "web-1"));
-    succeeded(&fixture.vcuda(["set", "web", "--memory", "3GiB"]).output().unwrap());
+    soon("it is attached", || attached(&manager, "web-1"));
+    fixture.stdout(["set", "web", "--memory", "3GiB"]);
     assert_eq!(limited.info().1, 3 * GIB);
-    let ps: Value =
-        serde_json::from_str(&succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap())).unwrap();
+    let ps: Value = fixture.json(["ps", "--json"]);
     let seen = &ps["processes"][0];
     let host_pid = seen["pid"].as_u64().unwrap();
     assert_eq!(seen["tenant"], "web-1", "{ps}");
@@ -112,10 +103,10 @@ fn a_container_by_its_mounts_and_what_tampers_with_them() {
 fn is_found_without_the_library(fixture: &Fixture, manager: &Manager<'_>, web: &GrantedContainer<'_>) {
     let naked = holding(&mut web.unlimited(app("hold", Door::Dlsym)), HELD);
     is_told(fixture, &format!("process {} of web-1 uses GPU-", naked.0.id()));
-    assert!(events(fixture).contains("VcudaNotAttached web-1"));
+    assert!(fixture.events().contains("VcudaNotAttached web-1"));
     is_found(manager, "web-1");
     drop(naked);
-    eventually("nothing is found any more", SOON, || findings(manager, "web-1") == 0.0);
+    soon("nothing is found any more", || findings(manager, "web-1") == 0.0);
 }
 
 /// Such limits belong to no tenant.
@@ -130,7 +121,7 @@ fn is_found_with_limits_of_its_own(fixture: &Fixture, manager: &Manager<'_>, web
     cheat.args(["-c", script, "cheat"]).arg(&fake);
     let cheat = holding(cheat.arg(app("hold", Door::Dlsym)), HELD);
     is_told(fixture, &format!("process {} uses GPU-", cheat.0.id()));
-    eventually("its bytes are told", SOON, || unregistered_bytes(manager) >= HELD as f64);
+    soon("its bytes are told", || unregistered_bytes(manager) >= HELD as f64);
 }
 
 #[test]
@@ -155,59 +146,53 @@ fn a_directory_that_is_deleted_under_a_container_does_not_hide_it() {
     let mut manager = fixture.manager();
     create(&fixture, "web");
     let hold = app("hold", Door::Dlsym);
-    let in_grant = || {
-        let mut command = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
-        command.arg(&hold);
-        command
-    };
+    let in_grant = || fixture.in_grant("web", &hold);
     let outside = holding(&mut in_grant(), GIB);
     let inside = granted_container(&fixture, "web", Mounted::Directory)
         .map(|web| holding(&mut web.command(&hold), HELD));
-    eventually("they are attached", SOON, || attached(&manager, "web-1"));
+    soon("they are attached", || attached(&manager, "web-1"));
     let directory = fixture.runtime().join("vcuda/containers/web-1");
     fs::remove_dir_all(&directory).unwrap();
-    eventually("it is made again", SOON, || directory.join("limits").exists());
+    soon("it is made again", || directory.join("limits").exists());
     for program in [Some(&outside), inside.as_ref()].into_iter().flatten() {
         is_told(
             &fixture,
             &format!(
                 "process {} of web-1 uses {} with files that were deleted",
                 program.0.id(),
-                gpu(&fixture)
+                fixture.uuid(0)
             ),
         );
     }
-    assert!(events(&fixture).contains("VcudaDetached web-1"));
+    assert!(fixture.events().contains("VcudaDetached web-1"));
     is_found(&manager, "web-1");
-    let doctor = || fixture.vcuda(["doctor", "--sim"]).output().unwrap().stdout;
-    eventually("vcuda doctor says so", SOON, || {
-        String::from_utf8_lossy(&doctor()).contains("files that were deleted")
-    });
+    let doctor = || fixture.output(["doctor", "--sim"]).stdout;
+    soon("vcuda doctor says so", || String::from_utf8_lossy(&doctor()).contains("files that were deleted"));
     // The new directory has the whole quota again: NVML counts the memory of both.
     let again = holding(&mut in_grant(), GIB + HELD);
     is_told(&fixture, "VcudaOverLimit web-1");
     let over = || manager.metric("vcuda_audit_over_bytes", "container=\"web-1\"");
-    eventually("what both have", SOON, || over() >= HELD as f64);
+    soon("what both have", || over() >= HELD as f64);
     drop(again);
     // A manager that never saw the directory finds it too.
     manager.kill_and_restart();
     is_told(&fixture, &format!("process {} of web-1 uses", outside.0.id()));
-    assert!(events(&fixture).contains("VcudaDetached web-1"));
+    assert!(fixture.events().contains("VcudaDetached web-1"));
     drop((outside, inside));
-    eventually("nothing is found any more", SOON, || findings(&manager, "web-1") == 0.0);
+    soon("nothing is found any more", || findings(&manager, "web-1") == 0.0);
 }
 
 /// Checks that the manager ends this process of the container `web` and reports it.
 fn is_ended(fixture: &Fixture, mut naked: Running) {
     let pid = naked.0.id();
     let mut status = None;
-    eventually("it is ended", SOON, || {
+    soon("it is ended", || {
         status = naked.0.try_wait().unwrap();
         status.is_some()
     });
     assert_eq!(status.unwrap().signal(), Some(libc::SIGKILL));
     is_told(fixture, &format!("process {pid} of web-1 used a GPU without its limits and was ended"));
-    assert!(events(fixture).contains("VcudaNotAttached web-1"), "{}", events(fixture));
+    assert!(fixture.events().contains("VcudaNotAttached web-1"), "{}", fixture.events());
 }
 
 #[test]
@@ -233,7 +218,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
 
     is_ended(&fixture, holding(&mut web.unlimited(&hold), HELD));
     let killed = || manager.metric("vcuda_audit_killed_total", "");
-    eventually("it is counted", SOON, || killed() == 1.0);
+    soon("it is counted", || killed() == 1.0);
     is_told(&fixture, &format!("process {} uses GPU-", stranger.0.id()));
     for program in [&mut beside, &mut neighbour] {
         program.fills_to_the_byte();
@@ -242,7 +227,7 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     // From now on it is only reported.
     act("report");
     manager.signal(libc::SIGHUP);
-    eventually("the configuration is read again", SOON, || manager.log().contains("read again"));
+    soon("the configuration is read again", || manager.log().contains("read again"));
     let lives = |running: &Running| fs::read_link(format!("/proc/{}/exe", running.0.id())).is_ok();
     let reported = holding(&mut web.unlimited(&hold), HELD);
     is_told(&fixture, &format!("process {} of web-1 uses GPU-", reported.0.id()));
@@ -252,12 +237,8 @@ fn a_process_without_its_limits_is_ended_where_the_operator_wants_that_and_no_ot
     let mut headless = Running::start(headless.args(["waits", "memory"]));
     headless.wait_for("waiting");
     is_told(&fixture, &format!("process {} of web-1 uses GPU-", headless.0.id()));
-    assert!(lives(&reported) && lives(&stranger), "{}", events(&fixture));
-    assert_eq!(killed(), 1.0, "{}", events(&fixture));
-}
-
-fn gpu(fixture: &Fixture) -> String {
-    fixture.smi()["gpus"][0]["uuid"].as_str().unwrap().to_owned()
+    assert!(lives(&reported) && lives(&stranger), "{}", fixture.events());
+    assert_eq!(killed(), 1.0, "{}", fixture.events());
 }
 
 #[test]
@@ -273,26 +254,22 @@ fn a_tenant_that_floods_registration_and_one_that_forks_hide_no_other() {
     let mut flood = Running::start(&mut flood);
     flood.wait_for("floods");
     let malformed = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
-    eventually("it is refused again and again", SOON, || malformed() > 100.0);
-    let run = |grant: &str, program: &str| {
-        let mut command = fixture.vcuda(["run", "--sim", "--grant", grant, "--"]);
-        command.arg(app(program, Door::Dlsym));
-        command
-    };
+    soon("it is refused again and again", || malformed() > 100.0);
+    let run = |grant: &str, program: &str| fixture.in_grant(grant, app(program, Door::Dlsym));
     let other = holding(&mut run("other", "hold"), HELD);
-    eventually("its neighbour is attached", SOON, || attached(&manager, "other-2"));
-    let ps = || succeeded(&fixture.vcuda(["ps"]).output().unwrap());
-    eventually("and shown", SOON, || ps().contains(&other.0.id().to_string()));
+    soon("its neighbour is attached", || attached(&manager, "other-2"));
+    let ps = || fixture.stdout(["ps"]);
+    soon("and shown", || ps().contains(&other.0.id().to_string()));
     drop(flood);
     // The container itself is served again.
     let own = holding(&mut run("hostile", "hold"), HELD);
-    eventually("it is attached", SOON, || attached(&manager, "hostile-1"));
+    soon("it is attached", || attached(&manager, "hostile-1"));
     // A forked child holds nothing, and its end does not affect its parent.
     succeeded(&run("hostile", "fork").output().unwrap());
     assert!(attached(&manager, "hostile-1"));
-    eventually("one process is left", SOON, || {
+    soon("one process is left", || {
         manager.metric("vcuda_container_processes", "container=\"hostile-1\"") == 1.0
     });
-    assert_eq!(findings(&manager, "hostile-1"), 0.0, "{}", events(&fixture));
+    assert_eq!(findings(&manager, "hostile-1"), 0.0, "{}", fixture.events());
     drop((own, other));
 }

@@ -5,17 +5,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use vcuda_tests::{Commanded, Door, Fixture, GIB, Manager, app, eventually, succeeded, text, workspace};
+use vcuda_tests::{Commanded, Door, Fixture, GIB, Manager, app, soon, succeeded, text, workspace};
 
-const SOON: Duration = Duration::from_secs(20);
 const DAY: i64 = 86_400;
 const YEAR: i64 = 365 * DAY;
 
 fn grants(fixture: &Fixture) -> Vec<String> {
-    let out = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let out = fixture.stdout(["grant", "list", "--json"]);
     let listed: Value = serde_json::from_str(&out).unwrap();
     let grants = listed["grants"].as_array().unwrap().iter();
     grants.map(|grant| grant["id"].as_str().unwrap().to_owned()).collect()
@@ -25,7 +24,7 @@ fn grants(fixture: &Fixture) -> Vec<String> {
 fn follows_its_arbiter(manager: &Manager<'_>) {
     let mut age = None;
     // A manager answers before its arbiter has begun.
-    eventually("the arbiter has begun", SOON, || {
+    soon("the arbiter has begun", || {
         let page = manager.metrics();
         let line = page.lines().find(|line| line.starts_with("vcuda_arbiter_age_seconds"));
         age = line.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
@@ -73,14 +72,12 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
     let variables = [("LD_PRELOAD", library.as_path()), ("TEST_CLOCK_SHIFT", &shift)];
     let mut manager = fixture.manager_under(&variables);
     let create = |name: &str| {
-        let args = ["grant", "create", name, "--memory", "1GiB", "--cores", "10"];
-        succeeded(&fixture.vcuda(args).output().unwrap());
+        fixture.grant(name, &["--memory", "1GiB", "--cores", "10"]);
         let made = grants(&fixture);
         made.into_iter().find(|id| id.starts_with(name)).unwrap()
     };
     let mut ids = BTreeSet::from([create("a")]);
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
-    let mut program = Commanded::start(command.arg(app("obey", Door::Dlsym)));
+    let mut program = Commanded::start(&mut fixture.in_grant("a", app("obey", Door::Dlsym)));
     let mut limit_gib = 1;
     let first_day = to_the_first_day();
     // Earlier dates cannot be written.
@@ -91,16 +88,16 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
         for _ in 0..2 {
             limit_gib += 1;
             let size = format!("{limit_gib}GiB");
-            succeeded(&fixture.vcuda(["set", "a", "--memory", &size]).output().unwrap());
+            fixture.stdout(["set", "a", "--memory", &size]);
             assert_eq!(program.info().1, limit_gib * GIB, "{seconds}");
             program.fills_to_the_byte();
             let id = create("b");
             assert!(ids.insert(id.clone()), "{id} was given twice: {ids:?}");
-            succeeded(&fixture.vcuda(["grant", "release", &id]).output().unwrap());
-            eventually("refusals are an event, in whatever year", SOON, || {
+            fixture.stdout(["grant", "release", &id]);
+            soon("refusals are an event, in whatever year", || {
                 // Refusals before a manager's first look are not reported.
                 assert_eq!(program.alloc(100 * GIB), Some(2));
-                let told = fixture.vcuda(["events", "--container", "a-1"]).output().unwrap();
+                let told = fixture.output(["events", "--container", "a-1"]);
                 text(&told).contains("VcudaMemoryDenied a-1")
             });
             // There are no metrics before 1970: see docs/operations.md.
@@ -110,7 +107,7 @@ fn a_clock_that_is_set_changes_what_is_shown_and_nothing_else() {
             }
             manager.kill_and_restart();
             if has_metrics {
-                eventually("it has registered again", SOON, || {
+                soon("it has registered again", || {
                     manager.metric("vcuda_shim_attached", "container=\"a-1\"") > 0.5
                 });
             }

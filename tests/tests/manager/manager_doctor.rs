@@ -5,12 +5,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use vcuda_machine::Faults;
-use vcuda_tests::{Door, Fixture, MIB, app, eventually, holding, release_dir, succeeded, text};
-
-const SOON: Duration = Duration::from_secs(40);
+use vcuda_tests::{Door, Fixture, MIB, app, holding, release_dir, soon, succeeded, text};
 
 fn doctor(fixture: &Fixture) -> String {
-    text(&fixture.vcuda(["doctor", "--sim"]).output().unwrap())
+    text(&fixture.output(["doctor", "--sim"]))
 }
 
 #[test]
@@ -19,13 +17,13 @@ fn a_driver_that_is_gone_is_told_once_and_not_that_it_tells_no_xids() {
     let manager = fixture.manager();
     let gone = Faults { driver_gone: true, ..Faults::default() };
     gone.write(&fixture.machine()).unwrap();
-    eventually("each GPU is told", SOON, || doctor(&fixture).matches("fell off the bus").count() == 2);
+    soon("each GPU is told", || doctor(&fixture).matches("fell off the bus").count() == 2);
     // Time in which the listener for XIDs asks the lost GPUs again.
     sleep(Duration::from_secs(2));
     let said = doctor(&fixture);
     assert!(!said.contains("XID"), "{said}");
     // NVML is opened anew after 10 more looks, one every two seconds.
-    eventually("the driver is told", SOON, || manager.log().contains("VcudaNvmlFailed"));
+    soon("the driver is told", || manager.log().contains("VcudaNvmlFailed"));
     let said = doctor(&fixture);
     assert_eq!(said.matches("NVIDIA driver is not loaded").count(), 1, "{said}");
     let first = said.lines().find(|line| !line.starts_with("ok") && line.contains("manager"));
@@ -43,7 +41,7 @@ fn a_configuration_that_was_refused_is_told_until_it_is_mended() {
     assert!(!is_told());
     fs::write(&file, "[audit]\ninterval = \"7 weeks\"\n").unwrap();
     manager.signal(libc::SIGHUP);
-    eventually("the refusal is told", SOON, is_told);
+    soon("the refusal is told", is_told);
     let said = doctor(&fixture);
     let line = said.lines().find(|line| line.contains("configuration: ")).unwrap();
     assert!(
@@ -52,81 +50,74 @@ fn a_configuration_that_was_refused_is_told_until_it_is_mended() {
             && line.contains("the one before stays in force"),
         "{said}"
     );
-    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    fixture.stdout(["doctor", "--sim"]);
     fs::write(&file, "").unwrap();
     manager.signal(libc::SIGHUP);
-    eventually("the refusal is withdrawn", SOON, || !is_told());
+    soon("the refusal is withdrawn", || !is_told());
 }
 
 #[test]
 fn a_gpu_that_is_not_listed_after_a_restart_is_told_with_its_grants_and_cordon() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let mut manager = fixture.manager();
-    let gpu = fixture.smi()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
-    let vcuda = |args: &[&str]| succeeded(&fixture.vcuda(args).output().unwrap());
-    vcuda(&["grant", "create", "web", "--memory", "2GiB", "--gpu", "0"]);
-    vcuda(&["gpu", "cordon", "0"]);
+    let gpu = fixture.uuid(0);
+    fixture.grant("web", &["--memory", "2GiB", "--gpu", "0"]);
+    fixture.stdout(["gpu", "cordon", "0"]);
     assert!(doctor(&fixture).contains("ok      tenant web-1"), "{}", doctor(&fixture));
-    manager.signal(libc::SIGTERM);
-    manager.finish();
+    manager.end();
     Faults { absent: vec![gpu.clone()], ..Faults::default() }.write(&fixture.machine()).unwrap();
     manager.start_again();
     let told = format!("1 grant(s) are on a GPU that NVML does not list: {gpu}");
-    eventually("it is told", SOON, || doctor(&fixture).contains(&told));
-    let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
-    let said = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    soon("it is told", || doctor(&fixture).contains(&told));
+    let said = fixture.refusal(["doctor", "--sim"], 1);
     let starts =
         |word: &str, part: &str| said.lines().any(|line| line.starts_with(word) && line.contains(part));
     assert!(starts("broken", &told) && starts("note", "tenant web-1") && !starts("ok", "web-1"), "{said}");
     assert_eq!(manager.metric("vcuda_inventory_problem", ""), 1.0);
     let told_in = |text: &str| text.matches(&told).count();
-    assert_eq!((told_in(&manager.log()), told_in(&vcuda(&["events"]))), (1, 1), "{}", manager.log());
-    assert_eq!(told_in(&vcuda(&["gpu", "list"])), 1);
+    assert_eq!((told_in(&manager.log()), told_in(&fixture.events())), (1, 1), "{}", manager.log());
+    assert_eq!(told_in(&fixture.stdout(["gpu", "list"])), 1);
     for command in ["smi", "ps"] {
-        let output = fixture.vcuda([command]).output().unwrap();
+        let output = fixture.output([command]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((told_in(&said), said.lines().count()), (1, 1), "{command}: {said}");
     }
     // Both can be taken back, by the UUID.
-    vcuda(&["grant", "release", "web", "--force"]);
-    vcuda(&["gpu", "uncordon", &gpu]);
-    eventually("all is well", SOON, || manager.metric("vcuda_inventory_problem", "") == 0.0);
-    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    fixture.stdout(["grant", "release", "web", "--force"]);
+    fixture.stdout(["gpu", "uncordon", &gpu]);
+    soon("all is well", || manager.metric("vcuda_inventory_problem", "") == 0.0);
+    fixture.stdout(["doctor", "--sim"]);
 }
 
 #[test]
 fn a_ledger_that_cannot_be_written_is_broken_and_one_that_was_rebuilt_is_told_until_a_cordon() {
     let fixture = Fixture::new();
     let mut manager = fixture.manager();
-    let create = |name: &str| fixture.vcuda(["grant", "create", name, "--memory", "1GiB"]).output().unwrap();
+    let create = |name: &str| fixture.output(["grant", "create", name, "--memory", "1GiB"]);
     succeeded(&create("web"));
     // The ledger's new file cannot be made.
     let new = manager.state().join("ledger.json.new");
     fs::create_dir(&new).unwrap();
     assert!(!create("other").status.success());
-    let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
-    let said = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = fixture.refusal(["doctor", "--sim"], 1);
     let is_told =
         |line: &str| line.starts_with("broken  manager") && line.contains("cannot write the ledger");
     assert!(said.lines().any(is_told), "{said}");
     fs::remove_dir(&new).unwrap();
     succeeded(&create("other"));
-    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    fixture.stdout(["doctor", "--sim"]);
 
-    manager.signal(libc::SIGTERM);
-    manager.finish();
+    manager.end();
     fs::write(manager.state().join("ledger.json"), "damaged").unwrap();
     manager.start_again();
-    let said = succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    let said = fixture.stdout(["doctor", "--sim"]);
     let is_told = |line: &str| {
         line.starts_with("note    manager")
             && line.contains("cordons are lost and must be set again")
             && line.contains("ledger.json.damaged-")
     };
     assert!(said.lines().any(is_told), "{said}");
-    succeeded(&fixture.vcuda(["gpu", "cordon", "0"]).output().unwrap());
+    fixture.stdout(["gpu", "cordon", "0"]);
     assert!(!doctor(&fixture).contains("cordons are lost"));
 }
 
@@ -139,9 +130,7 @@ fn a_shim_that_cannot_be_installed_is_told_and_installed_once_there_is_room() {
     fs::create_dir(place.parent().unwrap()).unwrap();
     fs::write(&place, "").unwrap();
     let manager = fixture.manager_with(&["--shim-library", library.to_str().unwrap()]);
-    let output = fixture.vcuda(["doctor", "--sim"]).output().unwrap();
-    let said = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = fixture.refusal(["doctor", "--sim"], 1);
     let why = "shim: new containers get no shim";
     let is_told = |line: &str| {
         line.starts_with("broken  manager") && line.contains(why) && line.contains("make room there")
@@ -149,29 +138,28 @@ fn a_shim_that_cannot_be_installed_is_told_and_installed_once_there_is_room() {
     assert!(said.lines().any(is_told), "{said}");
     let ready = manager.page("/readyz");
     assert!(ready.contains("503") && ready.contains(why), "{ready}");
-    let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    let events = fixture.events();
     assert!(events.contains("error   VcudaShimFailed: new containers get no shim"), "{events}");
     fs::remove_file(&place).unwrap();
-    eventually("it is installed", SOON, || manager.page("/readyz").contains("200 OK"));
+    soon("it is installed", || manager.page("/readyz").contains("200 OK"));
     assert!(fs::read_dir(&place).unwrap().count() >= 2);
-    succeeded(&fixture.vcuda(["doctor", "--sim"]).output().unwrap());
+    fixture.stdout(["doctor", "--sim"]);
 }
 
 #[test]
 fn of_one_tenant_its_gpus_its_quota_and_its_processes_are_told() {
     let fixture = Fixture::with_gpus(2, "24GiB");
     let _manager = fixture.manager();
-    let uuids = [0, 1].map(|index: usize| fixture.smi()["gpus"][index]["uuid"].as_str().unwrap().to_owned());
-    let vcuda = |args: &[&str]| succeeded(&fixture.vcuda(args).output().unwrap());
-    vcuda(&["grant", "create", "web", "--memory", "1GiB", "--gpu", "0"]);
-    vcuda(&["grant", "create", "other", "--memory", "1GiB", "--gpu", "1"]);
-    let idle = vcuda(&["doctor", "web"]);
+    let uuids = [0, 1].map(|index: usize| fixture.uuid(index));
+    fixture.grant("web", &["--memory", "1GiB", "--gpu", "0"]);
+    fixture.grant("other", &["--memory", "1GiB", "--gpu", "1"]);
+    let idle = fixture.stdout(["doctor", "web"]);
     assert!(idle.starts_with("ok      tenant web-1            no process of it uses a GPU\n"), "{idle}");
-    vcuda(&["gpu", "cordon", "0"]);
-    let mut program = fixture.vcuda(["run", "--sim", "--grant", "web", "--"]);
-    let program = program.arg(app("hold", Door::Dlsym)).arg((2048 * MIB).to_string());
+    fixture.stdout(["gpu", "cordon", "0"]);
+    let mut program = fixture.in_grant("web", app("hold", Door::Dlsym));
+    let program = program.arg((2048 * MIB).to_string());
     let program = holding(program, 100 * MIB);
-    let said = vcuda(&["doctor", "web"]);
+    let said = fixture.stdout(["doctor", "web"]);
     for part in [
         "ok      tenant web-1            1 process(es), running\n",
         &format!("note    GPU {}  no new tenant gets it: cordoned\n", uuids[0]),
@@ -184,8 +172,8 @@ fn of_one_tenant_its_gpus_its_quota_and_its_processes_are_told() {
     assert!(!others(&said), "{said}");
     Faults { lost: vec![uuids[0].clone()], ..Faults::default() }.write(&fixture.machine()).unwrap();
     let ill = format!("broken  GPU {}  no new tenant gets it: unhealthy: ", uuids[0]);
-    let doctor = |name: &str| text(&fixture.vcuda(["doctor", name]).output().unwrap());
-    eventually("its GPU is ill", SOON, || doctor("web").contains(&ill));
+    let doctor = |name: &str| text(&fixture.output(["doctor", name]));
+    soon("its GPU is ill", || doctor("web").contains(&ill));
     let said = doctor("web");
     assert!(said.contains("-> if it is so for more than a minute: end its programs"), "{said}");
     assert!(!doctor("other").contains(&uuids[0]), "{}", doctor("other"));

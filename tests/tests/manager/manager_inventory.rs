@@ -49,8 +49,7 @@ impl Watched {
 
     /// Kills its process, and starts another.
     fn starts_again(&mut self) {
-        self.inventory.signal(libc::SIGKILL);
-        self.inventory.finish();
+        self.inventory.kill();
         let library = release_dir().join("libvcuda_simulator_nvml.so");
         self.inventory = inventory(&self.place.path().join("machine"), &library, "60000");
         self.inventory.wait_for("event VcudaGpuAppeared");
@@ -138,22 +137,6 @@ fn an_applications_error_is_counted_and_another_makes_a_gpu_unhealthy() {
 }
 
 #[test]
-fn a_lost_gpu_is_not_offered_until_it_answers_again() {
-    let mut watched = Watched::new();
-    watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Faults { lost: vec![watched.uuid(0)], ..Faults::default() });
-    watched.inventory.wait_for("event VcudaGpuUnhealthy");
-    // Opening NVML anew does not help: the GPU is kept, and the problem reported.
-    let told = format!("problem [NVML's GPU 0 ({}) cannot be opened", watched.uuid(0));
-    let state = watched.state(&told);
-    // It keeps its index.
-    assert!(state.contains(&format!("[{} unhealthy", watched.uuid(0))), "{state}");
-    watched.happens(&Faults::default());
-    watched.inventory.wait_for("event VcudaGpuRecovered");
-    watched.state(&format!("{} xids [] problem []", watched.both("healthy", "healthy")));
-}
-
-#[test]
 fn gpus_that_vanish_and_appear_are_followed() {
     let mut watched = Watched::reopened_each("500");
     watched.state(&watched.both("healthy", "healthy"));
@@ -167,23 +150,6 @@ fn gpus_that_vanish_and_appear_are_followed() {
         "healthy",
         "unhealthy: it is in MIG mode: its instances are isolated by the hardware and are not shared",
     ));
-}
-
-#[test]
-fn a_driver_that_goes_offers_nothing_and_may_come_back_as_another() {
-    let mut watched = Watched::new();
-    watched.state(&watched.both("healthy", "healthy"));
-    watched.happens(&Faults { driver_gone: true, ..Faults::default() });
-    let told = watched.inventory.wait_for("event VcudaNvmlFailed");
-    assert!(told.contains("NVIDIA driver is not loaded"), "{told}");
-    let state = watched.state("problem [NVML (");
-    assert!(!state.contains(" healthy"), "{state}");
-    let first = watched.uuid(0);
-    assert!(watched.ask(&first).starts_with("processes Err(Unusable("));
-    watched.happens(&Faults { driver_version: Some("570.86.15".to_owned()), ..Faults::default() });
-    watched.inventory.wait_for("event VcudaNvmlRecovered");
-    watched.state(&watched.both("healthy", "healthy"));
-    assert!(watched.inventory.wait_for("facts ").ends_with("driver 570.86.15"));
 }
 
 #[test]

@@ -103,11 +103,8 @@ fn one_that_starts_with_an_nvml_that_hangs_answers_and_can_be_ended() {
     let hangs = Faults { hangs: true, ..Faults::default() };
     hangs.write(&fixture.machine()).unwrap();
     let mut manager = fixture.manager();
-    succeeded(&fixture.vcuda(["grant", "list"]).output().unwrap());
-    let create = || {
-        let args = ["grant", "create", "a", "--memory", "1GiB"];
-        fixture.vcuda(args).output().unwrap()
-    };
+    fixture.stdout(["grant", "list"]);
+    let create = || fixture.output(["grant", "create", "a", "--memory", "1GiB"]);
     let refused = text(&create());
     assert!(refused.contains("NVML has not answered yet"), "{refused}");
     manager.signal(libc::SIGTERM);
@@ -161,9 +158,8 @@ fn a_service_manager_is_told_that_it_is_ready_alive_and_ending() {
 fn a_command_waits_for_a_manager_that_was_just_started() {
     let fixture = Fixture::new();
     let begun = Instant::now();
-    let output = fixture.vcuda(["grant", "list"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(69), "{}", text(&output));
-    assert!(text(&output).contains("no manager runs here"), "{}", text(&output));
+    let said = fixture.refusal(["grant", "list"], 69);
+    assert!(said.contains("no manager runs here"), "{said}");
     assert!(begun.elapsed() >= Duration::from_secs(1));
     // A second is little for the start of a manager on a busy machine.
     let is_served = |_| {
@@ -181,7 +177,7 @@ fn a_manager_that_hangs_is_told_at_once_by_every_command() {
     let manager = fixture.manager();
     manager.signal(libc::SIGSTOP);
     for command in [&["grant", "list"][..], &["smi"], &["events"], &["usage"]] {
-        let output = fixture.vcuda(command).output().unwrap();
+        let output = fixture.output(command);
         assert_eq!(output.status.code(), Some(69), "{command:?}: {}", text(&output));
         let said = text(&output);
         let words = "the manager does not answer within 2 s; its log says more";
@@ -209,7 +205,7 @@ fn shim_and_program_beside_the_manager_are_what_containers_get() {
 fn what_a_person_should_look_into_is_logged_and_outlives_a_restart() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let mut manager = fixture.manager();
-    let gpu = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    let gpu = fixture.uuid(0);
     let xids = vec![Xid { gpu, xid: 79 }];
     let faults = Faults { xids, ..Faults::default() };
     faults.write(&fixture.machine()).unwrap();
@@ -219,7 +215,7 @@ fn what_a_person_should_look_into_is_logged_and_outlives_a_restart() {
     });
     // What a new manager finds again is counted on the event of the one before.
     let events = || {
-        let told = succeeded(&fixture.vcuda(["events", "--json"]).output().unwrap());
+        let told = fixture.stdout(["events", "--json"]);
         let uncounted = told.lines().map(|line| line.split(",\"count\":").next().unwrap());
         uncounted.map(str::to_owned).collect::<Vec<_>>()
     };

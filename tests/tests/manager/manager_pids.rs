@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_tests::{
-    Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, eventually, holding, release_dir, skip,
-    succeeded,
+    Commanded, Door, Fixture, GIB, MIB, Manager, Running, app, holding, release_dir, skip, soon, succeeded,
 };
 
-/// Time limit for effects promised within a second, on a busy machine.
-const SOON: Duration = Duration::from_secs(20);
 const HELD: u64 = 300 * MIB;
 
 /// A process with the PID of one that has ended. `None` if this user cannot choose a PID.
@@ -27,8 +24,7 @@ impl Newcomer {
     /// Ends `old`, and starts a process with its PID.
     fn in_place_of(mut old: Running) -> Option<Self> {
         let pid = old.0.id();
-        old.signal(libc::SIGKILL);
-        old.finish();
+        old.kill();
         // Processes are identified by PID and start time, which the kernel counts in ticks of 10 ms. A PID is never reused
         // within one tick by itself.
         std::thread::sleep(Duration::from_millis(20));
@@ -59,9 +55,7 @@ impl Newcomer {
 }
 
 fn in_grant(fixture: &Fixture, program: &str) -> Command {
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
-    command.arg(app(program, Door::Dlsym));
-    command
+    fixture.in_grant("a", app(program, Door::Dlsym))
 }
 
 fn used(manager: &Manager<'_>) -> f64 {
@@ -69,7 +63,7 @@ fn used(manager: &Manager<'_>) -> f64 {
 }
 
 fn is_shown(fixture: &Fixture, pid: u32) -> bool {
-    let shown = succeeded(&fixture.vcuda(["ps", "--json"]).output().unwrap());
+    let shown = fixture.stdout(["ps", "--json"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
     let mut lines = shown["processes"].as_array().unwrap().iter();
     lines.any(|line| line["pid"] == pid)
@@ -79,8 +73,7 @@ fn is_shown(fixture: &Fixture, pid: u32) -> bool {
 fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
     let fixture = Fixture::new();
     let mut manager = fixture.manager();
-    let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
-    succeeded(&fixture.vcuda(args).output().unwrap());
+    fixture.grant("a", &["--memory", "2GiB", "--cores", "30"]);
     let mut stays = Commanded::start(&mut in_grant(&fixture, "obey"));
     let mut newcomers = Vec::new();
     // It ends while the manager runs, and while there is none: then the next one knows only its slot.
@@ -89,13 +82,12 @@ fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
         let own = (2 * GIB - before) as f64;
         let old = holding(&mut in_grant(&fixture, "hold"), HELD);
         let pid = old.0.id();
-        eventually("it is known, and what it has", SOON, || {
+        soon("it is known, and what it has", || {
             used(&manager) >= own + HELD as f64 && is_shown(&fixture, pid)
         });
         assert!(stays.info().0 + HELD <= before);
         if !is_there {
-            manager.signal(libc::SIGKILL);
-            manager.finish();
+            manager.kill();
         }
         let Some(newcomer) = Newcomer::in_place_of(old) else {
             return;
@@ -104,25 +96,22 @@ fn a_process_with_the_number_of_a_dead_one_belongs_to_no_tenant() {
         if !is_there {
             manager.start_again();
         }
-        eventually("what the dead one had is free", SOON, || {
-            !is_shown(&fixture, pid) && used(&manager) == own
-        });
-        eventually("to its neighbour too", SOON, || stays.info().0 == before);
+        soon("what the dead one had is free", || !is_shown(&fixture, pid) && used(&manager) == own);
+        soon("to its neighbour too", || stays.info().0 == before);
         stays.fills_to_the_byte();
     }
     // Until the audit has looked, as a finding of another process shows: no process is suspected.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), MIB);
-    let events = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
-    eventually("the audit has looked", SOON, || events().contains("VcudaUnregistered"));
+    soon("the audit has looked", || fixture.events().contains("VcudaUnregistered"));
     for newcomer in &mut newcomers {
         newcomer.lives();
         let named = format!("process {} ", newcomer.pid);
-        assert!(!events().contains(&named), "{}", events());
+        assert!(!fixture.events().contains(&named), "{}", fixture.events());
     }
     drop((stays, stranger));
     // No process of the tenant is left, whatever PIDs its slots have.
-    let release = || fixture.vcuda(["grant", "release", "a"]).output().unwrap();
-    eventually("it can be released", SOON, || release().status.success());
+    let release = || fixture.output(["grant", "release", "a"]);
+    soon("it can be released", || release().status.success());
     assert!(!fixture.runtime().join("vcuda/containers/a-1").exists());
     newcomers.iter_mut().for_each(Newcomer::lives);
 }
@@ -139,7 +128,7 @@ fn without_a_manager_as_well() {
     let Some(mut newcomer) = Newcomer::in_place_of(old) else {
         return;
     };
-    eventually("what the dead one had is free", SOON, || stays.info().0 == before);
+    soon("what the dead one had is free", || stays.info().0 == before);
     stays.fills_to_the_byte();
     newcomer.lives();
     // The directory's keeper dies, and its PID is reused: the next command removes the directory.
@@ -148,7 +137,7 @@ fn without_a_manager_as_well() {
     let Some(mut second) = Newcomer::in_place_of(last) else {
         return;
     };
-    eventually("no process keeps the directory", SOON, || {
+    soon("no process keeps the directory", || {
         succeeded(&fixture.tenant(&["--memory", "1GiB"], "true").output().unwrap());
         !directory.exists()
     });
@@ -176,14 +165,13 @@ fn nested() -> Option<tempfile::TempDir> {
 
 /// Waits for the end of a manager of [`nested`], which dies just after the program that made its namespace.
 fn ended(fixture: &Fixture, manager: &mut Manager<'_>) {
-    manager.signal(libc::SIGKILL);
-    manager.finish();
+    manager.kill();
     let state = fixture.home().join("state/ledger.lock");
     let locks = [fixture.runtime().join("vcuda/manager.lock"), state];
     // flock(1) of util-linux, as unshare(1) is.
     let taken = |path: &PathBuf| Command::new("flock").arg("-n").arg(path).arg("true").status();
     let is_free = |path: &PathBuf| taken(path).unwrap().success();
-    eventually("the manager has ended", SOON, || locks.iter().all(is_free));
+    soon("the manager has ended", || locks.iter().all(is_free));
 }
 
 #[test]
@@ -191,25 +179,23 @@ fn the_dead_of_a_namespace_that_cannot_be_seen_are_known_by_their_lock() {
     let Some(folder) = nested() else { return };
     let fixture = Fixture::new();
     let mut manager = fixture.manager_of(folder.path(), &[]);
-    let args = ["grant", "create", "a", "--memory", "2GiB", "--cores", "30"];
-    succeeded(&fixture.vcuda(args).output().unwrap());
+    fixture.grant("a", &["--memory", "2GiB", "--cores", "30"]);
     // One ends while the manager runs, one while there is none: the next one knows only its slot and its free lock.
     for is_there in [true, false] {
         let mut one = holding(&mut in_grant(&fixture, "hold"), HELD);
         let pid = one.0.id();
-        eventually("it is known", SOON, || is_shown(&fixture, pid) && used(&manager) >= HELD as f64);
+        soon("it is known", || is_shown(&fixture, pid) && used(&manager) >= HELD as f64);
         if !is_there {
             ended(&fixture, &mut manager);
             manager.start_again();
-            eventually("it is known again", SOON, || is_shown(&fixture, pid));
+            soon("it is known again", || is_shown(&fixture, pid));
             ended(&fixture, &mut manager);
         }
-        one.signal(libc::SIGKILL);
-        one.finish();
+        one.kill();
         if !is_there {
             manager.start_again();
         }
-        eventually("what it had is free", SOON, || !is_shown(&fixture, pid) && used(&manager) == 0.0);
+        soon("what it had is free", || !is_shown(&fixture, pid) && used(&manager) == 0.0);
     }
-    succeeded(&fixture.vcuda(["grant", "release", "a"]).output().unwrap());
+    fixture.stdout(["grant", "release", "a"]);
 }

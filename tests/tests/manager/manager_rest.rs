@@ -26,8 +26,7 @@ fn grant(fixture: &Fixture, key: &str, quota: &[&str]) {
 
 /// A program in the grant of this key.
 fn run(fixture: &Fixture, key: &str, program: &str, arguments: &[&str], says: &str) -> Running {
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", key, "--"]);
-    let mut running = Running::start(command.arg(app(program, Door::Dlsym)).args(arguments));
+    let mut running = Running::start(fixture.in_grant(key, app(program, Door::Dlsym)).args(arguments));
     running.wait_for(says);
     running
 }

@@ -5,15 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use vcuda_tests::{
-    Door, Fixture, MIB, Mounted, app, eventually, holding, release_dir, skip, succeeded, text,
-};
+use vcuda_tests::{Door, Fixture, MIB, Mounted, app, holding, release_dir, skip, soon, succeeded, text};
 
-const SOON: Duration = Duration::from_secs(30);
 const HELD: u64 = 200 * MIB;
 /// Uid of Debian's `nobody`; any other would do.
 const USER: &str = "65534";
@@ -84,13 +80,11 @@ fn one_capability_is_enough() {
     let mut stranger = vcuda(&["sim", "--"]);
     let stranger = holding(stranger.arg(&hold), HELD);
     let events = || done(&["events"]);
-    eventually("the stranger is told", SOON, || {
-        events().contains(&format!("process {} uses GPU-", stranger.0.id()))
-    });
+    soon("the stranger is told", || events().contains(&format!("process {} uses GPU-", stranger.0.id())));
     // With the capability, it sees facts that only the process's root shows.
     if let Some(room) = fixture.granted_container_by(&vcuda, "web", Mounted::Directory) {
         let loose = holding(&mut room.unlimited(&hold), HELD);
-        eventually("it is known whose the loose one is", SOON, || {
+        soon("it is known whose the loose one is", || {
             events().contains(&format!("process {} of web-1 uses GPU-", loose.0.id()))
         });
     } else {

@@ -5,17 +5,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use vcuda_region::layout::{OLDEST_VERSION, VERSION};
 use vcuda_region::registration;
 use vcuda_region::release::{self, NUMBER};
 use vcuda_tests::{
-    Commanded, Door, Fixture, GIB, Manager, Programs, Speaks, app, eventually, holding, release_dir,
-    succeeded, text,
+    Commanded, Door, Fixture, GIB, Manager, Programs, Speaks, app, holding, release_dir, soon, succeeded,
+    text,
 };
-
-const SOON: Duration = Duration::from_secs(20);
 
 const NOW: Speaks = Speaks {
     layouts: (OLDEST_VERSION, VERSION),
@@ -49,9 +46,7 @@ fn in_grant(fixture: &Fixture, manager: &Path, shim: &Path, grant: &str) -> Comm
 }
 
 fn attaches(manager: &Manager<'_>, id: &str) {
-    eventually("it has registered", SOON, || {
-        manager.metric("vcuda_shim_attached", &format!("container=\"{id}\"")) > 0.5
-    });
+    soon("it has registered", || manager.metric("vcuda_shim_attached", &format!("container=\"{id}\"")) > 0.5);
 }
 
 /// A running program, and its allocated memory.
@@ -65,7 +60,7 @@ struct Tenant {
 
 /// Events of `vcuda events` about tenants with an older library, each as often as counted.
 fn older(fixture: &Fixture) -> Vec<String> {
-    let told = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    let told = fixture.events();
     let is_one = |line: &&str| line.contains("VcudaOlderShim");
     told.lines().filter(is_one).map(str::to_owned).collect()
 }
@@ -77,8 +72,7 @@ fn an_older_library_is_told_once_and_is_no_finding() {
     let now = release_dir();
     let manager = fixture.manager();
     for name in ["a", "b"] {
-        let args = ["grant", "create", name, "--memory", "1GiB", "--cores", "10"];
-        succeeded(&fixture.vcuda(args).output().unwrap());
+        fixture.grant(name, &["--memory", "1GiB", "--cores", "10"]);
     }
     let programs = [
         in_grant(&fixture, &now, &now, "b"),
@@ -90,12 +84,11 @@ fn an_older_library_is_told_once_and_is_no_finding() {
     let (old, new) = (NUMBER.checked_sub(1).unwrap(), NUMBER);
     let (old, new) = (release::name(old), release::name(new));
     let said = format!("of a-1 have loaded libvcuda_shim {old}, the manager is {new}: they work together");
-    eventually("the older library is an event", SOON, || !older(&fixture).is_empty());
+    soon("the older library is an event", || !older(&fixture).is_empty());
     // Waits for three more looks, as another finding shows: the older library is in no figure, and no other process is
     // named.
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), GIB);
-    let all = || succeeded(&fixture.vcuda(["events"]).output().unwrap());
-    eventually("later looks", SOON, || all().contains("VcudaUnregistered"));
+    soon("later looks", || fixture.events().contains("VcudaUnregistered"));
     let told = older(&fixture);
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(&said), "{told:?}");
@@ -197,7 +190,7 @@ fn who_speaks_another_protocol_is_not_registered_and_has_its_quota() {
     succeeded(&vcuda(&fixture, now.folder(), &["grant", "create", "a", "--memory", "2GiB"]));
     let mut program = Commanded::start(&mut in_grant(&fixture, now.folder(), other.folder(), "a"));
     let refused = || manager.metric("vcuda_registrations_total", "result=\"malformed\"");
-    eventually("it is refused", SOON, || refused() > 0.0);
+    soon("it is refused", || refused() > 0.0);
     program.fills_to_the_byte();
     succeeded(&vcuda(&fixture, now.folder(), &["set", "a", "--memory", "3GiB"]));
     assert_eq!(program.info().1, 3 * GIB);

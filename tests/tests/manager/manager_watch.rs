@@ -4,15 +4,13 @@ use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use vcuda_manager::observe::{self, Observatory, Process, Snapshot};
 use vcuda_manager::registration::Registrar;
 use vcuda_region::DeviceIndex;
 use vcuda_region::usage_reader::UsageReader;
-use vcuda_tests::{Door, Fixture, GIB, MIB, Running, Tenant, app, eventually};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, Tenant, app, soon};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
 const HELD: u64 = 100 * MIB;
 
 struct Manager {
@@ -36,12 +34,12 @@ impl Manager {
     }
 
     fn sees(&self, what: &str, name: &str, holds: impl Fn(&observe::Tenant) -> bool) {
-        eventually(what, TIMEOUT, || self.snapshot().find(name).is_some_and(&holds));
+        soon(what, || self.snapshot().find(name).is_some_and(&holds));
     }
 
     fn looks_again(&self) {
         let before = self.snapshot().number;
-        eventually("two more looks", TIMEOUT, || self.snapshot().number >= before + 2);
+        soon("two more looks", || self.snapshot().number >= before + 2);
     }
 }
 
@@ -108,7 +106,7 @@ fn after_a_restart_of_the_manager_processes_register_again() {
         fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     };
     // One socket is the process's own: its lock is released last (docs/hardware.md, "order of release").
-    eventually("no descriptor stays open", TIMEOUT, || descriptors().filter(is_socket).count() <= 1);
+    soon("no descriptor stays open", || descriptors().filter(is_socket).count() <= 1);
     drop(manager.registrar);
 }
 
@@ -169,7 +167,7 @@ fn a_hostile_tenant_harms_its_own_figures_only() {
     other_is_well("a full directory");
     fs::remove_dir_all(&directory).unwrap();
     other_is_well("no directory");
-    eventually("it is forgotten", TIMEOUT, || manager.snapshot().find("hostile").is_none());
+    soon("it is forgotten", || manager.snapshot().find("hostile").is_none());
 }
 
 /// A manager that is started by hand takes over the runs of a user's own, and gives them back.
@@ -188,9 +186,7 @@ fn runs_go_on_from_one_manager_to_the_other() {
     let beats = |names: &[&str]| {
         let beats = || names.iter().map(|name| beat(name, &fixture)).collect::<Vec<_>>();
         let before = beats();
-        eventually("all see the beat", TIMEOUT, || {
-            beats().iter().zip(&before).all(|(now, then)| now != then)
-        });
+        soon("all see the beat", || beats().iter().zip(&before).all(|(now, then)| now != then));
         let shown = fixture.smi();
         let tenants = shown["gpus"][0]["tenants"].as_array().unwrap();
         let shown: Vec<&str> = tenants.iter().map(|tenant| tenant["name"].as_str().unwrap()).collect();

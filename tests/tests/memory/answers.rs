@@ -69,10 +69,6 @@ fn by_smi(tenant: &Value) -> BTreeMap<u64, u64> {
 /// Quota of a tenant on each of its GPUs.
 const QUOTA: [&str; 2] = ["--memory", "4GiB"];
 
-fn uuid(fixture: &Fixture, gpu: usize) -> String {
-    fixture.report()["gpus"][gpu]["uuid"].as_str().unwrap().to_owned()
-}
-
 /// NVML on the host, in a process of no tenant with a context of its own.
 fn host(fixture: &Fixture, gpu: &str) -> Value {
     let mut asker = Asker::start(fixture.bare(app("answers", Door::Dlsym)).arg("0"));
@@ -130,7 +126,7 @@ fn every_question_of_every_process_has_one_answer() {
     let (one, other) = (fixture.keep("one", &QUOTA), fixture.keep("other", &["--memory", "3GiB"]));
     let mut askers = [500, 300, 0].map(|mib| Asker::of(&one, mib * MIB));
     let mut foreign = Asker::of(&other, GIB);
-    let gpus = [uuid(&fixture, 0), uuid(&fixture, 1)];
+    let gpus = [fixture.uuid(0), fixture.uuid(1)];
     let gpu = gpus[0].as_str();
 
     let smi = one.smi(0);
@@ -191,7 +187,7 @@ fn a_tenant_with_the_whole_gpu_sees_its_own_processes() {
     let mut asker = Asker::of(&whole, 100 * MIB);
     let mut foreign = Asker::of(&other, MIB);
     foreign.works(300);
-    let gpu = uuid(&fixture, 0);
+    let gpu = fixture.uuid(0);
     let told = asker.told();
     let nvml = &told["nvml"][gpu.as_str()];
     assert_eq!(by_pid(&nvml["compute"]), by_smi(&whole.smi(0)));
@@ -214,7 +210,7 @@ fn utilization_is_the_tenants_own() {
         let (busy, idle) = (fixture.keep("busy", &quota), fixture.keep("idle", &quota));
         let (mut works, mut rests) = (Asker::of(&busy, MIB), Asker::of(&busy, MIB));
         let mut foreign = Asker::of(&idle, MIB);
-        let gpu = uuid(&fixture, 0);
+        let gpu = fixture.uuid(0);
         works.works(400);
         // Another process of the tenant sees the same figure.
         for asker in [&mut works, &mut rests] {
@@ -255,7 +251,7 @@ fn a_pid_namespace_has_its_own_numbers() {
     let script = format!("{} 104857600 >/dev/null </dev/null & exec {} 0", hold.display(), asks.display());
     let mut inside = Asker::start(tenant.command("unshare").args(apart).args(["sh", "-c", &script]));
     assert_eq!(inside.pid, 1);
-    let gpu = uuid(&fixture, 0);
+    let gpu = fixture.uuid(0);
     let listed = |asker: &mut Asker| by_pid(&asker.told()["nvml"][gpu.as_str()]["compute"]);
     eventually("both are listed", Duration::from_secs(5), || listed(&mut inside).len() == 2);
     let pids: Vec<u64> = listed(&mut inside).into_keys().collect();
@@ -290,8 +286,7 @@ fn a_killed_process_leaves_the_list_of_processes_within_a_second() {
     };
     let pid = format!(" {}:", holds.0.id());
     assert!(listed().contains(&pid));
-    holds.signal(libc::SIGKILL);
-    holds.finish();
+    holds.kill();
     std::thread::sleep(Duration::from_secs(1));
     let after = listed();
     assert!(!after.contains(&pid), "{after}");

@@ -2,11 +2,10 @@
 //! do not hang, and are neither charged nor credited for their parent (I3).
 
 use std::io::Write as _;
-use std::process::Stdio;
 use std::time::Duration;
 
 use vcuda_tests::table::row_names;
-use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, is_root, succeeded};
 
 const QUOTA: [&str; 6] = ["--memory", "4GiB", "--cores", "80", "--name", "forking"];
 
@@ -17,8 +16,7 @@ fn children_forked_while_threads_are_inside_hooks() {
     let program = app("forks", Door::Dlsym);
     succeeded(&fixture.bare(&program).arg("100").output().unwrap());
     let mut command = fixture.tenant(&QUOTA, &program);
-    let mut parent = Running::start(command.arg(forks).stdin(Stdio::piped()));
-    parent.wait_for("children done");
+    let mut parent = Running::ready(command.arg(forks), "children done");
     // A child that called every hook still lives: only its parent is in the tenant.
     let pid = u64::from(parent.0.id());
     let mut tenant = fixture.smi()["gpus"][0]["tenants"][0].clone();
@@ -94,8 +92,7 @@ fn a_daemon_finds_its_quota_later() {
 #[test]
 fn a_command_of_another_user_has_the_quota() {
     use std::os::unix::fs::PermissionsExt as _;
-    // SAFETY: takes nothing.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         vcuda_tests::skip("another user's command: needs root");
         return;
     }

@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Stdio;
 use std::time::Duration;
 
-use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, holding, skip, text};
+use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, holding, is_root, skip, text};
 
 /// Contexts and the variable of the programs' module fit beside the pieces, without room for one more piece.
 const MACHINE: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"8GiB\"\n";
@@ -24,7 +24,7 @@ fn keeps_its_quota(how: &str, what: &str) {
     command.args([how, what, &PIECE.to_string(), "20"]).arg(&empty).stdin(Stdio::piped());
     let mut running = Running::start(&mut command);
     let kept = running.wait_for("kept");
-    let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= QUOTA, "{how} {what}: {peak} of {QUOTA} bytes, {kept}");
     assert_eq!(kept, format!("kept {FITTING}"), "{how} {what}");
     assert_eq!(fixture.used_bytes() / PIECE, FITTING, "{how} {what}");
@@ -48,8 +48,7 @@ fn whatever_others_lock_meanwhile() {
 /// No file of `/proc` is readable.
 #[test]
 fn wherever_its_root_is() {
-    // SAFETY: takes nothing.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         return skip("given_away: only root may chroot");
     }
     // The simulated driver itself needs `/proc` to share a range.
@@ -108,8 +107,7 @@ fn given_by_a_run(fixture: &Fixture, outside: &mut Vec<OwnedFd>) -> String {
     let mut running = Running::start(&mut command);
     let kept = running.wait_for("kept");
     outside.extend(taken_over(running.0.id()));
-    running.signal(libc::SIGKILL);
-    running.finish();
+    running.kill();
     kept
 }
 
@@ -133,7 +131,7 @@ fn what_ended_runs_of_a_name_gave_to_others_stays_in_its_account() {
         eventually("it is shown", Duration::from_secs(10), || shown_bytes(&fixture) == Some(FITTING * PIECE));
         if has_manager {
             eventually("it is told", Duration::from_secs(10), || {
-                text(&fixture.vcuda(["events"]).output().unwrap()).contains("VcudaMemoryLeft")
+                text(&fixture.output(["events"])).contains("VcudaMemoryLeft")
             });
         }
         drop(outside.split_off(2));

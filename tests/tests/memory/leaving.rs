@@ -2,14 +2,11 @@
 //! keep their quota (I1, I3).
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::time::Duration;
 
-use vcuda_tests::{Door, Fixture, Running, app, eventually, text};
+use vcuda_tests::{Door, Fixture, Running, app, soon, text};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
 const KINDS: [&str; 2] = ["memory", "launches"];
-/// Far longer than the shim needs to see that no other thread is left.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// With only the shim's threads left, the process ends, with the application's exit handlers and status 0. The driver's own
 /// thread for checkpoints would keep it, with the shim and without.
@@ -22,7 +19,7 @@ fn the_last_thread_of_the_application_ends_the_process() {
             let bare = fixture.bare(&program).args([how, kind]).output().unwrap();
             assert!(bare.status.success(), "{}", text(&bare));
             let mut tenant = Running::start(fixture.tenant(&QUOTA, &program).args([how, kind]));
-            eventually("the process has ended", TIMEOUT, || !tenant.is_alive());
+            soon("the process has ended", || !tenant.is_alive());
             let mut said = String::new();
             while let Ok(line) = tenant.next_line() {
                 said += &(line + "\n");
@@ -48,7 +45,7 @@ fn a_process_without_its_main_thread_obeys_signals() {
             let mut running = Running::start(command.args([how, "launches"]));
             running.wait_for("waiting");
             running.signal(libc::SIGTERM);
-            eventually("the process has ended", TIMEOUT, || !running.is_alive());
+            soon("the process has ended", || !running.is_alive());
             let end = running.finish();
             assert_eq!((end.code(), end.signal()), expected, "{how}");
             if how == "handled" {

@@ -25,10 +25,6 @@ fn number_after(word: &str, running: &mut Running) -> u64 {
     line.trim_start_matches(word).trim().parse().unwrap()
 }
 
-fn peak_bytes(fixture: &Fixture) -> u64 {
-    fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
-}
-
 fn kill(pid: u64) {
     let pid = i32::try_from(pid).unwrap();
     // SAFETY: a process that a program of this test has forked.
@@ -43,18 +39,16 @@ fn a_child_without_exec_keeps_what_its_dead_parent_had() {
     let mut parent = start(&mut program(), "child");
     assert_eq!(number_after("filled", &mut parent), FITTING);
     let child = number_after("child", &mut parent);
-    parent.signal(libc::SIGKILL);
-    parent.finish();
+    parent.kill();
     assert_eq!(fixture.used_bytes() / PIECE, FITTING, "the simulated driver keeps it");
     assert_eq!(tenant.used_bytes(), fixture.used_bytes());
     let mut next = start(&mut program(), "alone");
     assert_eq!(number_after("filled", &mut next), 0, "nothing is released");
-    next.signal(libc::SIGKILL);
-    next.finish();
+    next.kill();
     kill(child);
     let mut last = start(&mut program(), "alone");
     assert_eq!(number_after("filled", &mut last), FITTING, "everything is");
-    let peak = peak_bytes(&fixture);
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes");
 }
 
@@ -66,7 +60,7 @@ fn an_exec_does_not_free_what_a_child_keeps() {
     assert_eq!(number_after("filled", &mut running), FITTING);
     let child = number_after("child", &mut running);
     assert_eq!(number_after("filled", &mut running), 0, "the program after the exec");
-    let peak = peak_bytes(&fixture);
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes");
     kill(child);
 }
@@ -80,10 +74,9 @@ fn what_the_dead_had_is_there_for_the_next_at_once() {
         for round in 0..10 {
             let mut running = start(&mut tenant.command(app("leave_behind", Door::Dlsym)), "alone");
             assert_eq!(number_after("filled", &mut running), FITTING, "round {round}, {profile}");
-            running.signal(libc::SIGKILL);
-            running.finish();
+            running.kill();
         }
-        let peak = peak_bytes(&fixture);
+        let peak = fixture.peak_bytes(0);
         assert!(peak <= QUOTA, "{peak} of {QUOTA} bytes, {profile}");
     }
 }

@@ -6,12 +6,11 @@ mod places;
 mod questions;
 mod slow_nvml;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually, release_dir, succeeded};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually, release_dir};
 
 /// Sizes that are no multiples of anything.
 const MACHINE: &str = "context_bytes = 503333333\nmodule_bytes = 7654321\ngreen_context_bytes = 5555555\n\
@@ -19,10 +18,6 @@ const MACHINE: &str = "context_bytes = 503333333\nmodule_bytes = 7654321\ngreen_
 
 fn start(command: &mut Command) -> Running {
     Running::start(command.stdin(Stdio::piped()))
-}
-
-fn tell(running: &mut Running, words: &str) {
-    writeln!(running.0.stdin.as_mut().unwrap(), "{words}").unwrap();
 }
 
 /// A library folder with only the driver.
@@ -52,13 +47,13 @@ fn follows(fixture: &Fixture, [mut hold, mut steps]: [Command; 2], is_listed: bo
         // Memory that no call announced is counted within a second.
         let what = format!("{step}: the container's figure is the GPU's; before: {seen:?}");
         eventually(&what, Duration::from_secs(1), || {
-            tell(&mut steps, "ask");
+            steps.tell("ask");
             container = steps.wait_for("used ")[5..].parse::<u64>().unwrap();
             gpu = fixture.used_bytes();
             container.abs_diff(gpu) <= (gpu / 50).max(64 * MIB)
         });
         seen.push((step.to_owned(), container, gpu));
-        tell(&mut steps, "on");
+        steps.tell("on");
     }
     assert_eq!(seen.len(), 17, "{seen:?}");
     // The steps had an effect: the figures rose by more than the tolerance, and fell again.
@@ -123,13 +118,13 @@ fn a_context_that_does_not_fit_is_refused_and_leaves_nothing() {
         let smi = tenant.smi(0);
         assert_eq!(smi["memory_used_bytes"], 0, "{smi}");
         assert!(smi["processes"].as_array().unwrap().is_empty(), "{smi}");
-        succeeded(&fixture.vcuda(["set", "tight", "--memory", "900MiB"]).output().unwrap());
-        tell(&mut process, "on");
+        fixture.stdout(["set", "tight", "--memory", "900MiB"]);
+        process.tell("on");
         assert_eq!(process.wait_for(""), "did fit once");
         let (books, gpu) = (tenant.used_bytes(), fixture.used_bytes());
         assert!(books.abs_diff(gpu) <= 64 * MIB, "{books} against {gpu}");
         assert!(books <= 900 * MIB);
-        tell(&mut process, "on");
+        process.tell("on");
         process.wait_for("passed overhead");
         assert!(process.finish().success());
         eventually("all is given back", Duration::from_secs(1), || fixture.used_bytes() == 0);
@@ -148,7 +143,7 @@ fn a_heap_beyond_the_quota_takes_nothing_from_a_neighbour() {
         one.wait_for("started");
     }
     for one in [&mut raises, &mut allocates] {
-        tell(one, "go");
+        one.tell("go");
     }
     for one in [&mut raises, &mut allocates] {
         one.wait_for("passed heaps");

@@ -3,7 +3,6 @@
 
 use std::process::Output;
 
-use serde_json::Value;
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, succeeded, text};
 
 const MACHINE: &str = "[[gpus]]\nmemory_bytes = \"8GiB\"\n[[gpus]]\nmemory_bytes = \"4GiB\"\n";
@@ -37,7 +36,7 @@ fn a_quota_beyond_the_gpu_is_refused_with_the_figure() {
     let poll = app("poll_limit", Door::Dlsym);
     let mut running = Running::start(&mut fixture.tenant(&["--memory", "2GiB", "--name", "grows"], poll));
     running.wait_for("total");
-    let set = |memory: &str| fixture.vcuda(["set", "grows", "--memory", memory]).output().unwrap();
+    let set = |memory: &str| fixture.output(["set", "grows", "--memory", memory]);
     is_refused(&set("5GiB"), 5 * GIB, 4 * GIB, uuid(1));
     let quota = |gpu: usize| fixture.smi()["gpus"][gpu]["tenants"][0]["memory_limit_bytes"].clone();
     assert_eq!([quota(0), quota(1)], [2 * GIB, 2 * GIB]);
@@ -61,9 +60,8 @@ fn managed_memory_is_charged_in_full() {
 fn doctor_reports_quotas_that_add_up_to_more_than_there_is() {
     let fixture = Fixture::with_config(MACHINE);
     let notes = || {
-        let said = succeeded(&fixture.vcuda(["doctor", "--sim", "--json"]).output().unwrap());
-        let said: Value = serde_json::from_str(&said).unwrap();
-        let findings = said["findings"].as_array().unwrap().iter();
+        let findings = fixture.findings();
+        let findings = findings.iter();
         let notes = findings.filter(|one| one["link"] == "quotas" && one["health"] == "note");
         notes.map(|one| one["seen"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -72,7 +70,7 @@ fn doctor_reports_quotas_that_add_up_to_more_than_there_is() {
     assert!(notes().is_empty(), "{:?}", notes());
     let _two = fixture.keep("two", &["--memory", "3.5GiB"]);
     let found = notes();
-    let uuid = fixture.report()["gpus"][0]["uuid"].as_str().unwrap().to_owned();
+    let uuid = fixture.uuid(0);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains(&uuid) && found[0].contains("8.5 GiB of 8 GiB"), "{found:?}");
 }

@@ -11,10 +11,6 @@ use vcuda_tests::{Door, Fixture, MIB, Running, app, eventually, succeeded};
 const EXACT: &str = "context_bytes = \"4MiB\"\ngranularity_bytes = 1\n[[gpus]]\nmemory_bytes = \"80GiB\"\n\
                      [[gpus]]\nmemory_bytes = \"80GiB\"\n";
 
-fn peak_bytes(fixture: &Fixture, gpu: usize) -> u64 {
-    fixture.report()["gpus"][gpu]["memory_peak_bytes"].as_u64().unwrap()
-}
-
 fn smi_bytes(fixture: &Fixture) -> u64 {
     fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"].as_u64().unwrap()
 }
@@ -27,7 +23,7 @@ fn within_quota(program: &str, scenario: &str, doors: &[Door]) {
         let said = succeeded(&command.arg(scenario).output().unwrap());
         assert!(said.ends_with(&format!("passed {scenario}\n")), "{said}");
         for gpu in 0..2 {
-            let peak = peak_bytes(&fixture, gpu);
+            let peak = fixture.peak_bytes(gpu);
             assert!(peak <= 256 * MIB, "{scenario}: {peak} bytes on GPU {gpu}");
         }
     }
@@ -49,34 +45,31 @@ fn one_figure_and_none_left(program: &str, at_least: u64) {
     assert_eq!(smi_bytes(&fixture), used);
     let mut second = start(&mut fixture.tenant(&quota, &program));
     assert_eq!(smi_bytes(&fixture), fixture.used_bytes());
-    first.signal(libc::SIGKILL);
-    first.finish();
+    first.kill();
     eventually("the dead process's share is gone", Duration::from_secs(1), || {
         smi_bytes(&fixture) == used && fixture.used_bytes() == used
     });
-    second.signal(libc::SIGKILL);
-    second.finish();
-    assert!(peak_bytes(&fixture, 0) <= 256 * MIB);
+    second.kill();
+    assert!(fixture.peak_bytes(0) <= 256 * MIB);
 }
 
-#[test]
-fn a_pool_is_paid_for_up_to_its_threshold_and_down_to_its_trim() {
-    within_quota("pools", "threshold", &Door::ALL);
-}
-
-#[test]
-fn idle_memory_of_pools_gives_way_before_a_request_is_refused() {
-    within_quota("pools", "full", &[Door::ProcAddress]);
-}
-
-#[test]
-fn what_is_freed_in_order_is_paid_for_until_the_stream_is_there() {
-    within_quota("pools", "ordered", &[Door::Dlsym]);
-}
-
-#[test]
-fn an_answer_looks_for_what_a_stream_has_given_back_meanwhile() {
-    within_quota("pools", "queried", &[Door::Dlsym]);
+vcuda_tests::rows! {
+    a_pool_is_paid_for_up_to_its_threshold_and_down_to_its_trim: within_quota("pools", "threshold", &Door::ALL),
+    idle_memory_of_pools_gives_way_before_a_request_is_refused: within_quota("pools", "full", &[Door::ProcAddress]),
+    what_is_freed_in_order_is_paid_for_until_the_stream_is_there: within_quota("pools", "ordered", &[Door::Dlsym]),
+    an_answer_looks_for_what_a_stream_has_given_back_meanwhile: within_quota("pools", "queried", &[Door::Dlsym]),
+    a_destroyed_pool_is_paid_for_while_its_memory_lives: within_quota("pools", "destroyed", &[Door::Dlsym]),
+    contexts_beside_a_destroyed_pool_cost_what_they_take: within_quota("pools", "contexts", &[Door::Dlsym]),
+    a_pool_on_another_gpu_is_paid_for_there: within_quota("pools", "second", &[Door::Dlsym]),
+    threads_on_one_pool_never_pass_the_quota: within_quota("pools", "threads", &[Door::Link]),
+    what_a_synchronisation_gives_back_is_there_for_other_processes: within_quota("pools", "neighbour", &[Door::Dlsym]),
+    pools_cost_the_same_everywhere_and_nothing_after_death: one_figure_and_none_left("pools", 70 * MIB),
+    graphs_are_paid_for_from_launch_to_trim: within_quota("graph_memory", "launch", &Door::ALL),
+    a_graph_beyond_the_quota_is_refused_and_a_smaller_one_runs: within_quota("graph_memory", "refused", &[Door::Dlsym]),
+    memory_that_outlives_its_graph_is_paid_for: within_quota("graph_memory", "outlives", &[Door::Dlsym]),
+    graphs_within_graphs_and_on_another_gpu_are_found: within_quota("graph_memory", "nested", &[Door::ProcAddress]),
+    graphs_launched_by_threads_never_pass_the_quota: within_quota("graph_memory", "threads", &[Door::Link]),
+    graphs_cost_the_same_everywhere_and_nothing_after_death: one_figure_and_none_left("graph_memory", 60 * MIB),
 }
 
 #[test]
@@ -96,72 +89,12 @@ fn what_the_driver_takes_from_an_idle_pool_is_no_longer_paid_for() {
 }
 
 #[test]
-fn a_destroyed_pool_is_paid_for_while_its_memory_lives() {
-    within_quota("pools", "destroyed", &[Door::Dlsym]);
-}
-
-#[test]
-fn contexts_beside_a_destroyed_pool_cost_what_they_take() {
-    within_quota("pools", "contexts", &[Door::Dlsym]);
-}
-
-#[test]
-fn a_pool_on_another_gpu_is_paid_for_there() {
-    within_quota("pools", "second", &[Door::Dlsym]);
-}
-
-#[test]
-fn threads_on_one_pool_never_pass_the_quota() {
-    within_quota("pools", "threads", &[Door::Link]);
-}
-
-#[test]
-fn what_a_synchronisation_gives_back_is_there_for_other_processes() {
-    within_quota("pools", "neighbour", &[Door::Dlsym]);
-}
-
-#[test]
-fn pools_cost_the_same_everywhere_and_nothing_after_death() {
-    one_figure_and_none_left("pools", 70 * MIB);
-}
-
-#[test]
-fn graphs_are_paid_for_from_launch_to_trim() {
-    within_quota("graph_memory", "launch", &Door::ALL);
-}
-
-#[test]
-fn a_graph_beyond_the_quota_is_refused_and_a_smaller_one_runs() {
-    within_quota("graph_memory", "refused", &[Door::Dlsym]);
-}
-
-#[test]
-fn memory_that_outlives_its_graph_is_paid_for() {
-    within_quota("graph_memory", "outlives", &[Door::Dlsym]);
-}
-
-#[test]
-fn graphs_within_graphs_and_on_another_gpu_are_found() {
-    within_quota("graph_memory", "nested", &[Door::ProcAddress]);
-}
-
-#[test]
-fn graphs_launched_by_threads_never_pass_the_quota() {
-    within_quota("graph_memory", "threads", &[Door::Link]);
-}
-
-#[test]
-fn graphs_cost_the_same_everywhere_and_nothing_after_death() {
-    one_figure_and_none_left("graph_memory", 60 * MIB);
-}
-
-#[test]
 fn what_a_stream_has_yet_to_free_is_paid_for_where_no_event_can_be_made() {
     let fixture = Fixture::with_config(&format!(
         "{EXACT}[faults.functions]\ncuEventCreate = {{ every = 1, code = 2 }}\n"
     ));
     let mut command = fixture.tenant(&["--memory", "150MiB"], app("unmarked_free", Door::Dlsym));
     succeeded(&command.output().unwrap());
-    let peak = peak_bytes(&fixture, 0);
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= 150 * MIB, "{peak} bytes");
 }

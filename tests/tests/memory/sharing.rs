@@ -2,9 +2,7 @@
 //! process holds it, whichever process dies when. Judged by the simulated machine's record (I7, I8).
 
 use std::cell::RefCell;
-use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 use vcuda_tests::{Door, Fixture, MIB, Running, Tenant, app, eventually};
@@ -28,14 +26,13 @@ impl Peer {
     fn start(fixture: &Fixture, tenant: &Tenant<'_>, name: &str) -> Self {
         let path = fixture.runtime().join(name);
         let mut command = tenant.command(app("sharing", Door::Dlsym));
-        let mut running = Running::start(command.arg(&path).stdin(Stdio::piped()));
-        running.wait_for("ready");
+        let running = Running::ready(command.arg(&path), "ready");
         Peer { running: RefCell::new(running), path }
     }
 
     fn ask(&self, words: &str) -> String {
         let mut running = self.running.borrow_mut();
-        writeln!(running.0.stdin.as_mut().unwrap(), "{words}").unwrap();
+        running.tell(words);
         running.wait_for("")
     }
 
@@ -61,8 +58,7 @@ impl Peer {
 
     fn killed(self) {
         let mut running = self.running.into_inner();
-        running.signal(libc::SIGKILL);
-        running.finish();
+        running.kill();
     }
 
     fn ends(self) {
@@ -100,7 +96,7 @@ fn ends_clean(fixture: &Fixture, most: u64) {
     for tenant in smi["gpus"][0]["tenants"].as_array().unwrap() {
         assert_eq!(tenant["memory_used_bytes"], 0, "{smi}");
     }
-    let peak = fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= most, "{peak} of {most}");
 }
 

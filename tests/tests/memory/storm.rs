@@ -4,8 +4,7 @@
 //!
 //! `VCUDA_SOAK=N` makes every part N times as long.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, eventually};
@@ -42,17 +41,7 @@ const FAULTS: [(&str, u32); 14] = [
 
 /// A process that waits for a line on its stdin.
 fn waiting(command: &mut Command) -> Running {
-    let mut running = Running::start(command.stdin(Stdio::piped()));
-    running.wait_for("started");
-    running
-}
-
-fn go(running: &mut Running) {
-    running.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-}
-
-fn peak_bytes(fixture: &Fixture) -> u64 {
-    fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
+    Running::ready(command, "started")
 }
 
 /// Numbers of a line such as "done 40000 refused 7 failed 0".
@@ -79,7 +68,7 @@ fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
         .collect();
     let alone = fixture.used_bytes();
     assert_eq!(alone, processes * CONTEXT);
-    running.iter_mut().for_each(go);
+    running.iter_mut().for_each(|one| one.tell(""));
     let (mut refused, mut failed) = (0, 0);
     for one in &mut running {
         let counts = numbers(&one.wait_for("done"));
@@ -89,12 +78,12 @@ fn a_million_operations_stay_within_the_quota_and_end_at_zero() {
     }
     assert!(refused > 1000, "the quota was hardly touched: {refused} refused");
     assert!(failed > 1000, "the driver hardly failed: {failed} times");
-    let peak = peak_bytes(&fixture);
+    let peak = fixture.peak_bytes(0);
     assert!((GIB - 64 * MIB..=GIB).contains(&peak), "the GPU gave out {peak} at once under a quota of {GIB}");
     assert_eq!(fixture.used_bytes(), alone);
     assert_eq!(tenant.used_bytes(), alone, "{}", tenant.smi(0));
     for one in &mut running {
-        go(one);
+        one.tell("");
         assert!(one.finish().success());
     }
     eventually("all contexts are given back", Duration::from_secs(1), || tenant.used_bytes() == 0);
@@ -108,7 +97,7 @@ fn sixty_four_processes_fill_the_quota_exactly() {
         let mut running: Vec<Running> = (0..64)
             .map(|_| waiting(tenant.command(app("fill", Door::Dlsym)).arg(bytes.to_string())))
             .collect();
-        running.iter_mut().for_each(go);
+        running.iter_mut().for_each(|one| one.tell(""));
         let granted: u64 = running.iter_mut().map(|one| numbers(&one.wait_for("filled"))[0]).sum();
         let room = 2 * GIB - 64 * (CONTEXT + MODULE);
         assert!(granted <= room, "round {round}: {granted} of {room}");
@@ -118,9 +107,9 @@ fn sixty_four_processes_fill_the_quota_exactly() {
             room - granted
         );
         assert_eq!(tenant.used_bytes(), granted + 64 * (CONTEXT + MODULE));
-        assert!(peak_bytes(&fixture) <= 2 * GIB);
+        assert!(fixture.peak_bytes(0) <= 2 * GIB);
         for one in &mut running {
-            go(one);
+            one.tell("");
             assert!(one.finish().success());
         }
     }
@@ -167,10 +156,10 @@ fn a_thousand_kills_lose_nothing() {
     eventually("the dead have nothing", Duration::from_secs(1), || {
         fixture.used_bytes() == 0 && tenant.used_bytes() == 0
     });
-    let peak = peak_bytes(&fixture);
+    let peak = fixture.peak_bytes(0);
     assert!(peak <= limit, "{peak} after {kills} kills");
     let mut last = waiting(tenant.command(app("fill", Door::Dlsym)).arg(MIB.to_string()));
-    go(&mut last);
+    last.tell("");
     assert_eq!(
         numbers(&last.wait_for("filled"))[0],
         (limit - CONTEXT - MODULE) / MIB * MIB,

@@ -49,39 +49,14 @@ fn nvrtc_folder(python: &Path) -> Option<PathBuf> {
     out.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&out.stdout).trim()))
 }
 
-#[test]
-fn cuda_bindings() {
-    both_ways("cuda.bindings.driver", "bindings.py", &[]);
-}
-
-#[test]
-fn cuda_core() {
-    both_ways("cuda.core", "core.py", &[]);
-}
-
-#[test]
-fn tinygrad() {
-    both_ways("tinygrad", "tiny.py", &[("DEV", "CUDA")]);
-}
-
-#[test]
-fn nvidia_ml_py() {
-    both_ways("pynvml", "nvml.py", &[]);
-}
-
-#[test]
-fn numba_cuda() {
-    both_ways("numba.cuda", "numba_jit.py", &[]);
-}
-
-#[test]
-fn gpustat() {
-    monitor("gpustat");
-}
-
-#[test]
-fn nvitop() {
-    monitor("nvitop");
+vcuda_tests::rows! {
+    cuda_bindings: both_ways("cuda.bindings.driver", "bindings.py", &[]),
+    cuda_core: both_ways("cuda.core", "core.py", &[]),
+    tinygrad: both_ways("tinygrad", "tiny.py", &[("DEV", "CUDA")]),
+    nvidia_ml_py: both_ways("pynvml", "nvml.py", &[]),
+    numba_cuda: both_ways("numba.cuda", "numba_jit.py", &[]),
+    gpustat: monitor("gpustat"),
+    nvitop: monitor("nvitop"),
 }
 
 /// Runs a monitor beside another tenant, which only the run without the shim may list.

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Fixture, release_dir, skip, workspace};
+use vcuda_tests::{Fixture, is_root, release_dir, skip, workspace};
 
 /// Far longer than any row takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,8 +56,7 @@ fn rows(list: &str) -> Vec<Row> {
 /// Reason why a row cannot run here.
 fn lacking(needs: &[String]) -> Option<String> {
     let is_there = |need: &String| match need.as_str() {
-        // SAFETY: takes nothing.
-        "root" => unsafe { libc::geteuid() == 0 },
+        "root" => is_root(),
         "x86_64" => cfg!(target_arch = "x86_64"),
         need => match need.strip_prefix("lib-") {
             Some(library) => is_library(library),

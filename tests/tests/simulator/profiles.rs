@@ -1,7 +1,6 @@
 //! Profiles of real drivers: each key has the effect described in `simulator/profiles/README.md`, as seen by real programs,
 //! and documented behaviour is the same on all of them.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -122,7 +121,7 @@ const HELD: u64 = 300 * MIB;
 
 /// NVML's list for a caller: pairs of PID and bytes, or NVML's error code.
 fn listed(asker: &mut Running) -> Result<Vec<(u32, u64)>, String> {
-    writeln!(asker.0.stdin.as_mut().unwrap(), "ask").unwrap();
+    asker.tell("ask");
     let line = asker.wait_for("");
     let Some(entries) = line.strip_prefix("listed") else {
         return Err(line);

@@ -1,18 +1,17 @@
 //! `vcuda-checkpoint` moves the GPU state of real processes on the simulated GPU, and says what came of it.
 
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use vcuda_machine::{CheckpointFault, Faults};
 use vcuda_manager::checkpoint::Outcome;
-use vcuda_tests::{Door, Fixture, Running, app, eventually, release_dir, text};
+use vcuda_region::process::Identity;
+use vcuda_tests::{Door, Fixture, Running, app, release_dir, soon, text};
 
 const SMALL: &str = "context_bytes = \"8MiB\"\n";
 /// Steps that take a second, so that something can happen in them.
 const SLOW: &str = "context_bytes = \"8MiB\"\n[driver]\ncheckpoint_fixed_ns = 1_000_000_000\n";
-const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// A started `moved`.
 struct Target<'a> {
@@ -21,25 +20,22 @@ struct Target<'a> {
     start_ticks: String,
 }
 
-/// Start time of a process (proc(5), field 22 of `stat`).
-fn start_ticks(pid: u32) -> String {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let behind_name = stat.rsplit_once(") ").unwrap().1;
-    behind_name.split(' ').nth(19).unwrap().to_owned()
-}
-
 fn checkpoint(fixture: &Fixture, step: &str, pid: u32, start_ticks: &str) -> Command {
     let mut command = fixture.bare(release_dir().join("vcuda-checkpoint"));
     command.args([step, "--pid", &pid.to_string(), "--start-ticks", start_ticks]);
     command
 }
 
+/// Start time of a process.
+fn ticks(pid: u32) -> String {
+    Identity::of(pid).unwrap().start_ticks.to_string()
+}
+
 impl<'a> Target<'a> {
     fn start(fixture: &'a Fixture, how: &str) -> Self {
         let mut command = fixture.bare(app("moved", Door::Dlsym));
-        let mut program = Running::start(command.arg(how).stdin(Stdio::piped()));
-        program.wait_for("ready");
-        let start_ticks = start_ticks(program.0.id());
+        let program = Running::ready(command.arg(how), "ready");
+        let start_ticks = ticks(program.0.id());
         Self { fixture, program, start_ticks }
     }
 
@@ -68,7 +64,7 @@ impl<'a> Target<'a> {
     }
 
     fn call(&mut self) {
-        self.program.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.program.tell("");
     }
 
     fn works(&mut self) {
@@ -77,8 +73,7 @@ impl<'a> Target<'a> {
     }
 
     fn kill(&mut self) {
-        self.program.0.kill().unwrap();
-        self.program.finish();
+        self.program.kill();
     }
 }
 
@@ -103,7 +98,7 @@ impl Server {
     }
 
     fn tell(&mut self, line: &str) {
-        writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.0.tell(line);
     }
 
     /// Outcome of a step, and the state of the process then.
@@ -235,11 +230,11 @@ fn only_the_process_that_began_then_is_asked() {
     assert_eq!(refused.code(), Some(i32::from(Outcome::Gone.status())));
     target.expect_state("running");
     let own = std::process::id();
-    let no_cuda = checkpoint(&fixture, "lock", own, &start_ticks(own)).status().unwrap();
+    let no_cuda = checkpoint(&fixture, "lock", own, &ticks(own)).status().unwrap();
     assert_eq!(no_cuda.code(), Some(i32::from(Outcome::NoCuda.status())));
     target.program.0.kill().unwrap();
     // Before its parent asks, its PID stays.
-    eventually("it has ended", A_MINUTE, || {
+    soon("it has ended", || {
         let output = target.command("state").output().unwrap();
         output.status.code() == Some(i32::from(Outcome::Gone.status()))
     });
@@ -264,9 +259,9 @@ fn wrong_words_are_refused_and_an_old_driver_is_named() {
     let mut limit = checkpoint(&fixture, "lock", own, "1");
     assert_eq!(limit.args(["--limit-ms", "0"]).status().unwrap().code(), Some(64));
     let unavailable = Some(i32::from(Outcome::NoDriver.status()));
-    let old = checkpoint(&fixture, "lock", own, &start_ticks(own)).output().unwrap();
+    let old = checkpoint(&fixture, "lock", own, &ticks(own)).output().unwrap();
     assert_eq!(old.status.code(), unavailable, "{}", text(&old));
-    let mut none = checkpoint(&fixture, "lock", own, &start_ticks(own));
+    let mut none = checkpoint(&fixture, "lock", own, &ticks(own));
     let none = none.args(["--cuda-library", "/no/driver.so"]).output().unwrap();
     assert_eq!(none.status.code(), unavailable, "{}", text(&none));
 }
@@ -288,7 +283,7 @@ fn a_step_that_fails_hangs_or_ends_its_target_is_told_apart() {
         set_fault(&fixture, step, None);
         let reached = ["running", "locked", "checkpointed", "locked", "running"];
         let index = before.len() + 1 + usize::from(step == "unlock") * 2;
-        eventually("the step is done", A_MINUTE, || target.state() == reached[index]);
+        soon("the step is done", || target.state() == reached[index]);
         set_fault(&fixture, step, Some(CheckpointFault::Crashes));
         target.expect(step, Outcome::Gone);
         assert!(!target.program.finish().success());
@@ -329,7 +324,7 @@ fn a_target_that_is_killed_in_a_step_leaves_nothing() {
         target.kill();
         let status = running.finish().code();
         assert_eq!(status, Some(i32::from(Outcome::Gone.status())), "{step}");
-        eventually("its memory is free", A_MINUTE, || fixture.used_bytes() == 0);
+        soon("its memory is free", || fixture.used_bytes() == 0);
     }
 }
 
@@ -338,7 +333,7 @@ fn a_step_whose_program_is_killed_is_finished_by_the_driver() {
     let fixture = Fixture::with_config(SLOW);
     let mut target = Target::start(&fixture, "busy");
     for (step, state) in [("lock", "locked"), ("checkpoint", "checkpointed"), ("restore", "locked")] {
-        eventually(state, A_MINUTE, || {
+        soon(state, || {
             // Again if it was killed too early.
             drop(begin(&target, step));
             target.state() == state

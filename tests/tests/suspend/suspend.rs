@@ -9,37 +9,31 @@ mod pods;
 mod returned;
 mod room;
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use serde_json::Value;
 use vcuda_region::process::Identity;
 use vcuda_region::slots::Usage;
-use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded, text};
+use vcuda_tests::{Door, Fixture, Running, app, eventually, soon, succeeded, text};
 
 const SMALL: &str = "context_bytes = \"8MiB\"\n";
 /// Steps that take a second, so that something can happen in them.
 const SLOW: &str = "context_bytes = \"8MiB\"\n[driver]\ncheckpoint_fixed_ns = 1_000_000_000\n";
-const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// A started `suspended`.
 struct Program(Running);
 
 impl Program {
     fn start(command: &mut Command) -> Self {
-        let mut running = Running::start(command.stdin(Stdio::piped()));
-        running.wait_for("ready");
-        Self(running)
+        Self(Running::ready(command, "ready"))
     }
 
     fn in_grant(fixture: &Fixture, name: &str, door: Door) -> Self {
-        let mut command = fixture.vcuda(["run", "--sim", "--grant", name, "--"]);
-        Self::start(command.arg(app("suspended", door)))
+        Self::start(&mut fixture.in_grant(name, app("suspended", door)))
     }
 
     fn tell(&mut self, line: &str) {
-        writeln!(self.0.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.0.tell(line);
     }
 
     /// Tells it a line, and returns its answer without the line's first word.
@@ -57,8 +51,7 @@ impl Program {
 }
 
 fn create(fixture: &Fixture, name: &str, more: &[&str]) {
-    let args = [&["grant", "create", name, "--cores", "15"], more].concat();
-    succeeded(&fixture.vcuda(args).output().unwrap());
+    fixture.grant(name, &[&["--cores", "15"], more].concat());
 }
 
 fn suspendable(fixture: &Fixture, name: &str) {
@@ -66,7 +59,7 @@ fn suspendable(fixture: &Fixture, name: &str) {
 }
 
 fn ask(fixture: &Fixture, command: &str, name: &str) -> Output {
-    fixture.vcuda([command, name]).output().unwrap()
+    fixture.output([command, name])
 }
 
 #[track_caller]
@@ -83,15 +76,8 @@ fn refused(fixture: &Fixture, command: &str, name: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn tenant(fixture: &Fixture, id: &str) -> Value {
-    let smi = fixture.smi();
-    let tenants = smi["gpus"][0]["tenants"].as_array().unwrap();
-    let found = tenants.iter().find(|tenant| tenant["name"] == id);
-    found.unwrap_or_else(|| panic!("no {id} in {smi}")).clone()
-}
-
 fn state(fixture: &Fixture, id: &str) -> String {
-    tenant(fixture, id)["state"].as_str().unwrap().to_owned()
+    fixture.tenant_shown(id)["state"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -106,17 +92,17 @@ fn contents_are_as_before_after_each_of_several_rounds() {
         done(&fixture, "suspend", "a", "a-1", "suspended");
         assert_eq!(fixture.used_bytes(), 0, "round {round}");
         assert_eq!(fixture.smi()["gpus"][0]["memory_used_bytes"], 0, "round {round}: as the driver has it");
-        let shown = tenant(&fixture, "a-1");
+        let shown = fixture.tenant_shown("a-1");
         assert_eq!(shown["state"], "suspended");
         assert_eq!(shown["suspended_bytes"], shown["memory_used_bytes"]);
         assert!(shown["suspended_bytes"].as_u64().unwrap() >= 16 << 20, "{shown}");
-        let marked = || succeeded(&fixture.vcuda(["ps"]).output().unwrap()).contains(" a-1 (suspended)\n");
+        let marked = || fixture.stdout(["ps"]).contains(" a-1 (suspended)\n");
         assert!(marked());
         done(&fixture, "suspend", "a", "a-1", "suspended");
         done(&fixture, "resume", "a", "a-1", "running");
         assert!(!marked());
         assert_eq!(fixture.used_bytes(), used, "round {round}");
-        let shown = tenant(&fixture, "a-1");
+        let shown = fixture.tenant_shown("a-1");
         assert_eq!((&shown["state"], &shown["suspended_bytes"]), (&"running".into(), &0.into()));
         assert_eq!(program.ask("copy"), "0 intact", "round {round}");
     }
@@ -151,9 +137,9 @@ fn a_neighbour_can_have_the_memory_meanwhile() {
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     assert_eq!(program.ask("hold 300"), "0");
     let beside = ["grant", "create", "b", "--memory", "2GiB", "--cores", "20"];
-    assert!(!fixture.vcuda(beside).output().unwrap().status.success());
+    assert!(!fixture.output(beside).status.success());
     done(&fixture, "suspend", "a", "a-1", "suspended");
-    succeeded(&fixture.vcuda(beside).output().unwrap());
+    fixture.stdout(beside);
     let mut neighbour = Program::in_grant(&fixture, "b", Door::Link);
     assert_eq!(neighbour.ask("hold 1700"), "0");
     let said = refused(&fixture, "resume", "a");
@@ -163,11 +149,11 @@ fn a_neighbour_can_have_the_memory_meanwhile() {
     assert_eq!(state(&fixture, "a-1"), "suspended");
     assert_eq!(neighbour.ask("copy"), "0 intact");
     drop(neighbour);
-    let release = || fixture.vcuda(["grant", "release", "b"]).output().unwrap();
-    eventually("the neighbour's grant ends", A_MINUTE, || release().status.success());
+    let release = || fixture.output(["grant", "release", "b"]);
+    soon("the neighbour's grant ends", || release().status.success());
     assert_eq!(program.answer("stream-query"), "0 intact");
     assert_eq!(state(&fixture, "a-1"), "running");
-    assert!(!fixture.vcuda(beside).output().unwrap().status.success());
+    assert!(!fixture.output(beside).status.success());
 }
 
 #[test]
@@ -273,8 +259,7 @@ fn a_run_without_a_grant_is_suspended_too() {
     assert_eq!(fixture.used_bytes(), 0);
     assert_eq!(program.ask("event-synchronize"), "0 intact");
     done(&fixture, "suspend", "job", "job", "suspended");
-    program.0.signal(libc::SIGKILL);
-    program.0.finish();
+    program.0.kill();
     // The name is free again, for a tenant that runs.
     let mut again = Program::start(&mut fixture.tenant(&quota, app("suspended", Door::Link)));
     assert_eq!(again.ask("all"), "0 intact");

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::time::Duration;
 
-use vcuda_tests::{Fixture, Tmpfs, eventually, succeeded};
+use vcuda_tests::{Fixture, Tmpfs, eventually};
 
 use super::SMALL_CONTEXTS;
 
@@ -15,9 +15,8 @@ fn a_usage_that_fills_the_file_system_is_cut_and_keeps_no_grant_from_others() {
         return;
     };
     let _manager = fixture.manager();
-    let vcuda = |args: &[&str]| succeeded(&fixture.vcuda(args).output().unwrap());
-    vcuda(&["grant", "create", "greedy", "--memory", "1GiB", "--cores", "20"]);
-    vcuda(&["grant", "create", "web", "--memory", "1GiB", "--cores", "20"]);
+    fixture.grant("greedy", &["--memory", "1GiB", "--cores", "20"]);
+    fixture.grant("web", &["--memory", "1GiB", "--cores", "20"]);
     let path = fixture.runtime().join("vcuda/containers/greedy-1/usage");
     let made_bytes = fs::metadata(&path).unwrap().len();
     let fill = || {
@@ -26,12 +25,12 @@ fn a_usage_that_fills_the_file_system_is_cut_and_keeps_no_grant_from_others() {
     };
     // Both need room at once, whenever the manager has looked last.
     fill();
-    vcuda(&["set", "web", "--memory", "2GiB"]);
+    fixture.stdout(["set", "web", "--memory", "2GiB"]);
     fill();
-    vcuda(&["grant", "create", "new", "--memory", "1GiB", "--cores", "20"]);
+    fixture.grant("new", &["--memory", "1GiB", "--cores", "20"]);
     fill();
     eventually("it is cut", Duration::from_secs(10), || fs::metadata(&path).unwrap().len() == made_bytes);
-    let events = vcuda(&["events"]);
+    let events = fixture.events();
     let told = events.lines().find(|line| line.contains("VcudaUsageGrown"));
     assert!(told.is_some_and(|line| line.contains("greedy-1")), "{events}");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use vcuda_tests::{Door, Fixture, Running, Tenant, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, Running, Tenant, app, eventually};
 
 /// Maximum number of processes, and threads of each (`tests/apps/fuzz/base.h`).
 const PLACES: u64 = 16;
@@ -118,8 +118,7 @@ impl<'b> Crowd<'b> {
         }
         let at = self.random.usize(..self.members.len());
         let mut dead = self.members.swap_remove(at);
-        dead.running.signal(libc::SIGKILL);
-        dead.running.finish();
+        dead.running.kill();
         self.add(dead.has_cuda);
     }
 
@@ -163,8 +162,7 @@ impl<'b> Crowd<'b> {
         let contexts = self.members.iter().filter(|member| member.has_cuda).count() as u64;
         self.comes_to(contexts * CONTEXT, "contexts and no more");
         for member in &mut self.members {
-            member.running.signal(libc::SIGKILL);
-            member.running.finish();
+            member.running.kill();
         }
         self.members.clear();
         self.comes_to(0, "nothing is left of the dead");
@@ -210,13 +208,12 @@ impl<'b> Crowd<'b> {
 
     /// Changes the quota, live.
     pub(crate) fn set_quota(&self, bytes: u64) {
-        let arguments = ["set", "fuzz", "--memory", &format!("{bytes}B")];
-        succeeded(&self.fixture.vcuda(arguments).output().unwrap());
+        self.fixture.stdout(["set", "fuzz", "--memory", &format!("{bytes}B")]);
     }
 
     /// Maximum memory of the GPU ever in use (bytes).
     pub(crate) fn peak_bytes(&self) -> u64 {
-        self.fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
+        self.fixture.peak_bytes(0)
     }
 
     /// Memory of the GPU in use (bytes).
@@ -240,8 +237,7 @@ impl<'b> Crowd<'b> {
     fn all_have_started(&mut self) {
         self.members.retain_mut(|member| {
             if !member.has_started && !member.running.prints_within(ROOM) {
-                member.running.signal(libc::SIGKILL);
-                member.running.finish();
+                member.running.kill();
                 return false;
             }
             if !member.has_started {

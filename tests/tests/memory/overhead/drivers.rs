@@ -4,13 +4,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually, release_dir, succeeded};
+use vcuda_tests::{Commanded, Door, GIB, MIB, Running, app, eventually, release_dir, succeeded};
 
 use crate::overhead::places::{ROUNDING, apart, assert_exact, granted, machine, on_host, used, within};
-
-pub(crate) fn peak_bytes(fixture: &Fixture) -> u64 {
-    fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap()
-}
 
 /// Allocates pieces until one is refused. Returns their number.
 pub(crate) fn fill(process: &mut Commanded, piece_bytes: u64) -> u64 {
@@ -33,7 +29,7 @@ fn a_process_that_nvml_lists_with_zero_bytes_keeps_to_its_quota() {
         };
         let mut process = Commanded::start(&mut command);
         assert_eq!(fill(&mut process, 256 * MIB), 6, "of 1638 MiB beside the context");
-        assert!(peak_bytes(&fixture) <= 2 * GIB);
+        assert!(fixture.peak_bytes(0) <= 2 * GIB);
         drop((process, manager));
     }
 }
@@ -50,11 +46,11 @@ fn a_further_context_never_takes_the_gpu_over_the_quota() {
     let (left, _) = process.info();
     assert_eq!(process.alloc(left - CONTEXT + 1), Some(0));
     assert_eq!(process.tell("context"), Some(vec![2]), "one byte too little is left");
-    assert!(peak_bytes(&fixture) <= QUOTA, "{} of {QUOTA}", peak_bytes(&fixture));
+    assert!(fixture.peak_bytes(0) <= QUOTA, "{} of {QUOTA}", fixture.peak_bytes(0));
     process.free();
     assert_eq!(process.alloc(left - CONTEXT), Some(0));
     assert_eq!(process.tell("context"), Some(vec![0]), "there is room for it");
-    assert!(peak_bytes(&fixture) <= QUOTA, "{} of {QUOTA}", peak_bytes(&fixture));
+    assert!(fixture.peak_bytes(0) <= QUOTA, "{} of {QUOTA}", fixture.peak_bytes(0));
 }
 
 /// No NVML tells the context's size, and a neighbour allocates meanwhile, so that it seems too large for the remaining
@@ -121,7 +117,7 @@ fn a_context_made_by_private_interfaces_is_charged_if_nvml_lists_no_process() {
     assert_eq!(process.alloc(MIB), Some(0));
     assert_exact(&fixture, &mut process, "a private context and an array");
     fill(&mut process, 256 * MIB);
-    assert!(peak_bytes(&fixture) <= 2 * GIB);
+    assert!(fixture.peak_bytes(0) <= 2 * GIB);
 }
 
 /// A program that only launches is charged at its first launch, whether or not its launches are metered.
@@ -149,7 +145,7 @@ fn what_the_driver_rounds_up_is_counted() {
         let mut process = Commanded::start(&mut on_host(&fixture, "600MiB"));
         assert!(fill(&mut process, piece_bytes) >= 20, "{profile} {piece_bytes}");
         // Memory that was rounded up before the shim knew the rounding.
-        let (told, given, peak) = (used(&mut process), fixture.used_bytes(), peak_bytes(&fixture));
+        let (told, given, peak) = (used(&mut process), fixture.used_bytes(), fixture.peak_bytes(0));
         assert!(given <= told + 18 * MIB, "{profile} {piece_bytes}: {told} of {given}");
         assert!(peak <= 618 * MIB, "{profile} {piece_bytes}: {peak}");
     }
@@ -161,7 +157,7 @@ fn a_gpu_whose_memory_nvml_does_not_tell_gets_quotas() {
     let fixture = machine("gb10", "");
     let manager = fixture.manager();
     let room = granted(&fixture, "a", "2GiB");
-    let status = succeeded(&fixture.vcuda(["gpu", "list", "--json"]).output().unwrap());
+    let status = fixture.stdout(["gpu", "list", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["gpus"][0]["memory_total_bytes"], 119 * GIB, "{status}");
     if let Some(room) = room {
@@ -194,7 +190,7 @@ fn the_command_line_finds_such_a_gpu_through_the_driver() {
     let mut tenant = real(&["run", "--memory", "1GiB", "--"]);
     let mut process = Commanded::start(tenant.arg(app("obey", Door::Dlsym)));
     process.fills_to_the_byte();
-    assert!(peak_bytes(&fixture) <= GIB);
+    assert!(fixture.peak_bytes(0) <= GIB);
 }
 
 /// Listens at a tenant's socket, and answers like this. Prints "heard BYTES" for each message before the answer.
@@ -224,7 +220,7 @@ fn a_manager_without_an_answer_changes_nothing() {
     let accepted = "766375616e7377720100000000000000";
     for answer in [accepted, "", "00"] {
         let fixture = machine("wsl2", "");
-        let tenant = fixture.keep("a", &["--memory", "2GiB"]);
+        let tenant = fixture.made("a", 2 * GIB);
         let _manager = other_manager(&tenant.directory().join("manager.sock"), answer);
         let mut process = Commanded::start(&mut tenant.command(app("obey", Door::Dlsym)));
         assert_exact(&fixture, &mut process, answer);

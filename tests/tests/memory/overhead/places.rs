@@ -61,8 +61,7 @@ pub(crate) fn isolated(fixture: &Fixture, tenant: &Command) -> Option<Command> {
 
 /// A tenant granted by the fixture's manager. `None` if this user cannot mount.
 pub(crate) fn granted<'b>(fixture: &'b Fixture, name: &str, quota: &str) -> Option<GrantedContainer<'b>> {
-    let args = ["grant", "create", name, "--memory", quota, "--cores", "10"];
-    succeeded(&fixture.vcuda(args).output().unwrap());
+    fixture.grant(name, &["--memory", quota, "--cores", "10"]);
     let room = fixture.granted_container(name, Mounted::Directory);
     if room.is_none() {
         skip("overhead: this user may not mount here");
@@ -193,5 +192,5 @@ fn first_contexts_at_the_same_moment_are_charged_right() {
         // The lock that shows the tenant's death is released after the memory.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    assert!(fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap() <= 6 * GIB);
+    assert!(fixture.peak_bytes(0) <= 6 * GIB);
 }

@@ -1,14 +1,12 @@
 //! Questions to the manager, which block: none while a stream capture is open (I5).
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use vcuda_region::registration::{Answer, ProcessMemory, QUESTION_BYTES, Reply, Status, VERSION};
-use vcuda_tests::{Door, Running, app};
+use vcuda_tests::{Door, GIB, Running, app};
 
 use crate::overhead::drivers::other_manager;
 use crate::overhead::places::machine;
-use crate::overhead::tell;
 
 /// Number of questions that the manager has received since the last count, including answered ones.
 fn questions(manager: &mut Running) -> usize {
@@ -23,7 +21,7 @@ fn questions(manager: &mut Running) -> usize {
 #[test]
 fn no_process_asks_the_manager_during_a_capture() {
     let fixture = machine("wsl2", "");
-    let tenant = fixture.keep("a", &["--memory", "4GiB"]);
+    let tenant = fixture.made("a", 4 * GIB);
     // A manager that knows nothing is asked whenever a context is made or ends.
     let answer = Answer { version: VERSION, status: Status::Accepted };
     let memory = ProcessMemory::NotListed;
@@ -31,11 +29,10 @@ fn no_process_asks_the_manager_during_a_capture() {
     let answer: String = answer.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut manager = other_manager(&tenant.directory().join("manager.sock"), &answer);
     let mut command = tenant.command(app("asks", Door::Dlsym));
-    let mut process = Running::start(command.stdin(Stdio::piped()));
-    process.wait_for("capturing");
+    let mut process = Running::ready(&mut command, "capturing");
     assert!(questions(&mut manager) > 0, "about the first context");
     for (when, is_capturing) in [("beside", true), ("still beside", true), ("after", false)] {
-        tell(&mut process, "make");
+        process.tell("make");
         assert_eq!(process.wait_for("made"), "made 0");
         let is_asked = questions(&mut manager) > 0;
         assert_eq!(is_asked, !is_capturing, "{when} the capture");

@@ -8,7 +8,7 @@ use vcuda_region::DeviceIndex;
 use vcuda_region::usage_reader::UsageReader;
 use vcuda_tests::{Commanded, Door, Fixture, GIB, MIB, Running, app, eventually};
 
-use crate::overhead::drivers::{fill, peak_bytes};
+use crate::overhead::drivers::fill;
 use crate::overhead::places::{
     CONTEXT_BYTES, ROUNDING, assert_exact, churns, end, granted, isolated, machine, used, within,
 };
@@ -33,7 +33,7 @@ fn a_first_context_does_not_wait_for_nvml_and_the_quota_holds() {
     assert!(!is_ready(&mut tenant.command(app("obey", Door::Dlsym))));
     drop(process);
     start().fills_to_the_byte();
-    assert!(peak_bytes(&fixture) <= 2 * GIB);
+    assert!(fixture.peak_bytes(0) <= 2 * GIB);
     assert!(began.elapsed().unwrap().as_secs_f64() < start_seconds / 2.0);
 }
 

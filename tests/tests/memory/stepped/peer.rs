@@ -1,7 +1,7 @@
 //! The second process, which must get memory whatever happens to the first one.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use vcuda_tests::{Running, eventually};
 
@@ -12,8 +12,7 @@ pub(super) struct Peer(Running);
 
 impl Peer {
     pub(super) fn start(command: &mut Command) -> Self {
-        let mut running = Running::start(command.stdin(Stdio::piped()));
-        running.wait_for("started");
+        let running = Running::ready(command, "started");
         Peer(running)
     }
 

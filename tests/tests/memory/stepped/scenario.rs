@@ -80,7 +80,7 @@ impl<'b> Scenario<'b> {
 
     /// Checks that the tenant never exceeded its quota.
     pub(super) fn judge(&self) {
-        let peak = self.fixture.report()["gpus"][0]["memory_peak_bytes"].as_u64().unwrap();
+        let peak = self.fixture.peak_bytes(0);
         // A context is made before its size is known, unless there was one like it.
         assert!(peak <= LIMIT + self.outside_bytes(), "{peak}");
     }

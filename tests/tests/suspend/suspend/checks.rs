@@ -6,14 +6,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use serde_json::Value;
-use vcuda_tests::{Door, Fixture, app, release_dir, succeeded, text};
+use vcuda_tests::{Door, Fixture, app, release_dir, text};
 
 use super::{Program, SMALL, create, done, refused, state, suspendable};
 
 /// The finding of `vcuda doctor NAME` about a condition.
 #[track_caller]
 fn finding(fixture: &Fixture, name: &str, link: &str) -> Value {
-    let output = fixture.vcuda(["doctor", name, "--json"]).output().unwrap();
+    let output = fixture.output(["doctor", name, "--json"]);
     let document: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
     let findings = document["findings"].as_array().unwrap();
@@ -86,9 +86,9 @@ fn a_client_of_mps_is_refused() {
     let fixture = Fixture::with_config(SMALL);
     let _manager = fixture.manager();
     suspendable(&fixture, "a");
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", "a", "--"]);
+    let mut command = fixture.in_grant("a", app("suspended", Door::Link));
     command.env("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
-    let mut program = Program::start(command.arg(app("suspended", Door::Link)));
+    let mut program = Program::start(&mut command);
     is_refused(&fixture, &mut program, "MPS", "uses MPS", "without it");
 }
 
@@ -143,7 +143,7 @@ fn attempts_and_states_are_metrics() {
 #[test]
 fn doctor_tells_whether_a_tenant_can_be_suspended() {
     let fixture = Fixture::with_config(SMALL);
-    let without = fixture.vcuda(["doctor", "a"]).output().unwrap();
+    let without = fixture.output(["doctor", "a"]);
     assert_eq!(without.status.code(), Some(69), "{}", text(&without));
     let _manager = fixture.manager();
     create(&fixture, "plain", &["--memory", "1GiB"]);
@@ -154,7 +154,7 @@ fn doctor_tells_whether_a_tenant_can_be_suspended() {
     let found = finding(&fixture, "b", "processes");
     assert!(found["seen"].as_str().unwrap().contains("nothing to suspend"), "{found}");
     let mut program = Program::in_grant(&fixture, "b", Door::Link);
-    let table = succeeded(&fixture.vcuda(["doctor", "b"]).output().unwrap());
+    let table = fixture.stdout(["doctor", "b"]);
     assert!(table.contains("ok      suspension              it can be suspended now\n"), "{table}");
     for link in ["driver", "persistence mode", "MPS", "NCCL", "memory cgroup", "host memory"] {
         assert!(table.contains(&format!("ok      {link} ")), "{link}: {table}");
@@ -162,7 +162,7 @@ fn doctor_tells_whether_a_tenant_can_be_suspended() {
     assert_eq!(program.ask("copy"), "0 intact");
     done(&fixture, "suspend", "b", "b-2", "suspended");
     assert_eq!(finding(&fixture, "b", "state")["seen"], "it is suspended");
-    let unknown = fixture.vcuda(["doctor", "c"]).output().unwrap();
+    let unknown = fixture.output(["doctor", "c"]);
     assert_eq!(unknown.status.code(), Some(64));
     assert!(text(&unknown).contains("c: no such tenant"), "{}", text(&unknown));
 }

@@ -4,9 +4,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use vcuda_machine::{CheckpointFault, Faults};
-use vcuda_tests::{Door, Fixture, eventually, succeeded, text};
+use vcuda_tests::{Door, Fixture, eventually, soon, text};
 
-use super::{A_MINUTE, Program, SLOW, SMALL, done, refused, state, suspendable};
+use super::{Program, SLOW, SMALL, done, refused, state, suspendable};
 
 /// The manager is killed in each phase; the next one finishes or undoes what it finds.
 #[test]
@@ -79,13 +79,12 @@ fn a_process_that_is_lost_is_told_and_its_tenant_starts_anew() {
     let said = refused(&fixture, "resume", "a");
     assert!(said.contains("cannot be brought back") && said.contains("end it"), "{said}");
     assert_eq!(state(&fixture, "a-1"), "failed");
-    let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    let events = fixture.events();
     assert!(events.contains("VcudaSuspensionFailed"), "{events}");
     assert!(refused(&fixture, "suspend", "a").contains("lost its GPU state"));
     set_faults(&fixture, |_| ());
-    program.0.signal(libc::SIGKILL);
-    program.0.finish();
-    eventually("the tenant runs again", A_MINUTE, || state(&fixture, "a-1") == "running");
+    program.0.kill();
+    soon("the tenant runs again", || state(&fixture, "a-1") == "running");
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     assert_eq!(program.ask("all"), "0 intact");
     drop(manager);
@@ -101,12 +100,9 @@ fn a_tenant_that_is_killed_while_it_is_away_leaves_nothing() {
         let mut suspend =
             fixture.vcuda(["suspend", "a"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(wait_ms));
-        program.0.signal(libc::SIGKILL);
-        program.0.finish();
+        program.0.kill();
         suspend.wait().unwrap();
-        eventually("it is gone", A_MINUTE, || {
-            fixture.used_bytes() == 0 && state(&fixture, "a-1") == "running"
-        });
+        soon("it is gone", || fixture.used_bytes() == 0 && state(&fixture, "a-1") == "running");
     }
     let mut program = Program::in_grant(&fixture, "a", Door::Link);
     assert_eq!(program.ask("copy"), "0 intact");

@@ -5,9 +5,9 @@ use std::fs;
 
 use vcuda_tests::api_server::ApiServer;
 use vcuda_tests::kubelet::{PodSpec, Role};
-use vcuda_tests::{Door, Fixture, app, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, app, soon};
 
-use super::{A_MINUTE, Program, SMALL, done, state, tenant};
+use super::{Program, SMALL, done, state};
 
 const NODE: &str = "node-a";
 
@@ -22,11 +22,10 @@ fn a_pod_that_says_so_is_suspended_and_comes_back() {
     let annotations = [("vcuda.io/suspendable", "true")];
     server.put("default", "notebook", &pod.uid, &annotations);
     let id = node.kubelet.started(&pod).id();
-    let mut command = fixture.vcuda(["run", "--sim", "--grant", &id, "--"]);
-    let mut program = Program::start(command.arg(app("suspended", Door::Link)));
+    let mut program = Program::start(&mut fixture.in_grant(&id, app("suspended", Door::Link)));
     done(&fixture, "suspend", &id, &id, "suspended");
-    assert_eq!(tenant(&fixture, &id)["holder"], "default/notebook/c");
-    let table = succeeded(&fixture.vcuda(["smi"]).output().unwrap());
+    assert_eq!(fixture.tenant_shown(&id)["holder"], "default/notebook/c");
+    let table = fixture.stdout(["smi"]);
     assert!(table.contains("suspended: ") && table.contains("in host memory"), "{table}");
     assert_eq!(program.ask("copy"), "0 intact");
 }
@@ -41,7 +40,7 @@ fn pods_of_more_than_the_gpus_memory_take_turns_by_themselves() {
     .unwrap();
     let node = fixture
         .node_with("[resources]\nchunk = \"16MiB\"\nsuspendable_memory = \"vcuda.io/suspendable-memory\"\n");
-    eventually("three quarters of the memory are offered twice", A_MINUTE, || {
+    soon("three quarters of the memory are offered twice", || {
         node.kubelet.allocatable("vcuda.io/suspendable-memory") == 48
     });
     // 384 MiB each.
@@ -50,10 +49,8 @@ fn pods_of_more_than_the_gpus_memory_take_turns_by_themselves() {
         let pod = node.kubelet.admit(PodSpec::new(name).with("c", Role::Main, &wants));
         node.kubelet.started(&pod.unwrap()).id()
     });
-    let [mut one, mut two] = ids.each_ref().map(|id| {
-        let mut command = fixture.vcuda(["run", "--sim", "--grant", id, "--"]);
-        Program::start(command.arg(app("suspended", Door::Link)))
-    });
+    let [mut one, mut two] =
+        ids.each_ref().map(|id| Program::start(&mut fixture.in_grant(id, app("suspended", Door::Link))));
     assert_eq!(one.ask("hold 310"), "0");
     assert_eq!(one.ask("fill"), "0 intact");
     assert_eq!(two.ask("hold 310"), "0");

@@ -1,9 +1,9 @@
 //! Memory of a suspended tenant that would come back without the manager.
 
 use vcuda_region::process::Identity;
-use vcuda_tests::{Door, Fixture, eventually, release_dir, succeeded};
+use vcuda_tests::{Door, Fixture, release_dir, soon};
 
-use super::{A_MINUTE, Program, SMALL, done, state, suspendable};
+use super::{Program, SMALL, done, state, suspendable};
 
 /// `CUDA_ERROR_NOT_PERMITTED`.
 const NOT_PERMITTED: &str = "800";
@@ -43,9 +43,9 @@ fn memory_that_another_program_restores_is_suspended_anew() {
         for one in &steps[1..] {
             let _ = step(one);
         }
-        eventually("it is away again", A_MINUTE, || fixture.used_bytes() == 0);
+        soon("it is away again", || fixture.used_bytes() == 0);
         assert_eq!(state(&fixture, "a-1"), "suspended");
-        let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+        let events = fixture.events();
         assert!(events.contains("VcudaReturned"), "{events}");
         assert_eq!(program.ask("copy"), "0 intact", "{steps:?}");
     }

@@ -4,9 +4,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use vcuda_tests::{Door, Fixture, Manager, eventually, succeeded, text};
+use vcuda_tests::{Door, Fixture, Manager, soon, text};
 
-use super::{A_MINUTE, Program, create, done, state, tenant};
+use super::{Program, create, done, state};
 
 /// A GPU of 512 MiB.
 pub(super) const MACHINE: &str = "context_bytes = \"8MiB\"\n[[gpus]]\nmemory_bytes = \"512MiB\"\n";
@@ -72,8 +72,7 @@ fn an_idle_tenant_makes_room_for_an_allocation_and_comes_back() {
     assert_eq!(state(&fixture, "two-2"), "suspended");
     assert_eq!(made_room(&manager), 2);
     // Its quota was not given away: a third grant finds what is left of twice the GPU, and no more.
-    let args = ["grant", "create", "three", "--memory", "384MiB", "--suspendable"];
-    let refused = fixture.vcuda(args).output().unwrap();
+    let refused = fixture.output(["grant", "create", "three", "--memory", "384MiB", "--suspendable"]);
     assert!(!refused.status.success(), "{}", text(&refused));
 }
 
@@ -124,7 +123,7 @@ fn a_tenant_that_is_not_suspendable_gets_its_memory_although_others_are_busy() {
         // The one that was suspended comes back then.
         assert!(copying.join().unwrap().iter().all(|count| *count > 0));
     });
-    let denied = ["a-1", "b-2"].map(|id| tenant(&fixture, id)["room_denied"].clone());
+    let denied = ["a-1", "b-2"].map(|id| fixture.tenant_shown(id)["room_denied"].clone());
     assert_eq!(denied, [0, 0]);
 }
 
@@ -157,10 +156,10 @@ fn without_a_wait_an_allocation_is_refused_at_once_and_that_is_shown() {
     let mut two = started(&fixture, "two", "384MiB", &at_once);
     assert_eq!(two.ask("hold 310"), OUT_OF_MEMORY);
     assert_eq!(state(&fixture, "one-1"), "running");
-    assert_eq!(tenant(&fixture, "two-2")["room_denied"], 1);
-    assert_eq!(tenant(&fixture, "two-2")["memory_denied"], 0);
-    eventually("an event tells it", A_MINUTE, || {
-        let events = succeeded(&fixture.vcuda(["events"]).output().unwrap());
+    assert_eq!(fixture.tenant_shown("two-2")["room_denied"], 1);
+    assert_eq!(fixture.tenant_shown("two-2")["memory_denied"], 0);
+    soon("an event tells it", || {
+        let events = fixture.events();
         events.contains("VcudaNoRoom") && events.contains("two-2")
     });
     // A short wait ends, too, while the other one is busy.
@@ -172,7 +171,7 @@ fn without_a_wait_an_allocation_is_refused_at_once_and_that_is_shown() {
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(three.ask("hold 160"), OUT_OF_MEMORY);
     });
-    assert_eq!(tenant(&fixture, "three-3")["room_denied"], 1);
+    assert_eq!(fixture.tenant_shown("three-3")["room_denied"], 1);
     // Without a manager nothing waits.
     drop(manager);
     std::thread::sleep(Duration::from_secs(4));
@@ -224,23 +223,23 @@ fn a_suspension_that_fails_in_its_middle_loses_no_process() {
     let used = fixture.used_bytes();
     assert_eq!(other.ask("hold 230"), "0");
     assert!(fixture.used_bytes() < used + (230 << 20), "the small one is away");
-    eventually("the suspension has failed", A_MINUTE, || state(&fixture, "a-1") == "suspended");
+    soon("the suspension has failed", || state(&fixture, "a-1") == "suspended");
     // While the failed suspension ends, a second request gets its reason.
-    eventually("it waits for room", A_MINUTE, || {
+    soon("it waits for room", || {
         super::refused(&fixture, "suspend", "a").contains("comes back as soon as its GPU has room")
     });
     // The next manager knows that, too.
     manager.kill_and_restart();
     // Nothing is asked of it: it comes back by itself, and the other one makes room.
-    eventually("it runs again", A_MINUTE, || state(&fixture, "a-1") == "running");
+    soon("it runs again", || state(&fixture, "a-1") == "running");
     assert_eq!(state(&fixture, "b-2"), "suspended");
     for program in [&mut small, &mut large] {
         assert_eq!(program.ask("all"), "0 intact");
     }
     drop((small, large));
     // Beside the quota of the first one there is no room, used or not.
-    eventually("the grant of the first one ends", A_MINUTE, || {
-        let release = fixture.vcuda(["grant", "release", "a"]).output().unwrap();
+    soon("the grant of the first one ends", || {
+        let release = fixture.output(["grant", "release", "a"]);
         release.status.success()
     });
     assert_eq!(other.ask("all"), "0 intact");
@@ -260,7 +259,7 @@ fn nothing_is_granted_on_a_gpu_while_a_tenant_comes_back() {
     assert_eq!(two.ask("hold 300"), "0");
     become_idle();
     one.tell("copy");
-    eventually("one comes back", A_MINUTE, || state(&fixture, "one-1") == "resuming");
+    soon("one comes back", || state(&fixture, "one-1") == "resuming");
     let requests = [
         vec!["grant", "create", "plain", "--memory", "128MiB", "--cores", "20"],
         vec!["set", "two-2", "--memory", "384MiB"],
@@ -269,7 +268,7 @@ fn nothing_is_granted_on_a_gpu_while_a_tenant_comes_back() {
         for request in requests {
             let fixture = &fixture;
             scope.spawn(move || {
-                succeeded(&fixture.vcuda(&request).output().unwrap());
+                fixture.stdout(&request);
                 assert_eq!(state(fixture, "one-1"), "running", "{request:?}");
             });
         }
