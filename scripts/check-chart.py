@@ -229,12 +229,12 @@ def pod(where, things, access, values):
     if "PrometheusRule" in by_kind:
         runbooks = values["metrics"]["prometheusRule"].get("runbooks", "https://vcuda.io/docs")
         rules = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text().replace("https://vcuda.io/docs", runbooks))
-        check(json.dumps(rules).count(f'"{runbooks}/alerts.md#') > 10, where, "no pages at", runbooks)
+        check(json.dumps(rules).count(f'"{runbooks}/generated/alerts.md#') > 10, where, "no pages at", runbooks)
         check(by_kind["PrometheusRule"]["spec"] == rules, where, "the rules are not those of deploy/alerts.yaml")
         job = {relabel["replacement"] for point in by_kind["ServiceMonitor"]["spec"]["endpoints"] for relabel in point["relabelings"]}
         named = set(re.findall(r'job="([^"]+)"', json.dumps(rules).replace('\\"', '"')))
         check(named and named <= job, where, "alerts name jobs that do not exist:", named - job)
-    known = set(re.findall(r"`(vcuda_[a-z_]+)`", (ROOT / "docs/metrics.md").read_text()))
+    known = set(re.findall(r"`(vcuda_[a-z_]+)`", (ROOT / "docs/generated/metrics.md").read_text()))
     for thing in things:
         if thing["kind"] == "ConfigMap" and "config.yaml" in thing["data"]:
             for rule in yaml.safe_load(thing["data"]["config.yaml"])["rules"]:

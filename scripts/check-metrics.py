@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Holds deploy/alerts.yaml and deploy/grafana-dashboard.json against the series that the daemons export.
 
-usage: scripts/check-metrics.py
+usage: scripts/check-metrics.py; with VCUDA_UPDATE=1 it writes docs/generated/alerts.md, which is made of deploy/alerts.yaml
 
 Every expression is parsed as Prometheus parses it. Each selector has to name a series of manager/tests/it/metrics.txt and
 labels that it has; each grouping and join, labels that one of the expression's series has. Needs promql-parser and PyYAML:
 scripts/chart.sh installs them.
 """
-import json, pathlib, re, sys
+import json, os, pathlib, re, sys
 
 import promql_parser as promql, yaml
 
@@ -117,21 +117,46 @@ def dashboard():
     return len(expressions)
 
 
+HEAD = """<!-- Made from deploy/alerts.yaml by VCUDA_UPDATE=1 scripts/chart.sh. Change that file, not this page. -->
+# Alerts
+
+The alerts of `deploy/alerts.yaml`: what each means, and what to do. On the node, `vcuda events` and `vcuda doctor` tell more. To link a copy of
+this page, set the chart's `metrics.prometheusRule.runbooks`, or edit the URLs: `sed -i s,https://vcuda.io/docs,https://wiki.example/vcuda, alerts.yaml`.
+"""
+
+
+def page(groups):
+    """docs/generated/alerts.md. What Prometheus fills in stands in capitals: NODE, GPU_UUID."""
+    text = HEAD
+    for group in groups:
+        text += f"\n## {group['name'].removeprefix('vcuda-').capitalize()}\n"
+        for rule in group["rules"]:
+            told = rule["annotations"]
+            parts = [told["summary"] + ".", told["description"], "**What to do.** " + told["action"]]
+            plain = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), " ".join(parts))
+            plain = re.sub(r"\{\{ \$value[^}]*\}\}", "N", plain)
+            text += f"\n### {rule['alert']}\n\n*{rule['labels']['severity']}*, `{rule['expr']}`\n\n{plain}\n"
+    return text
+
+
 def alerts():
-    rules = [rule for group in yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())["groups"] for rule in group["rules"]]
+    groups = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
     names = [rule["alert"] for rule in rules]
     check(len(set(names)) == len(names), "an alert stands twice:", names)
-    sections = re.findall(r"^### (.*)$", (ROOT / "docs/alerts.md").read_text(), re.M)
-    check(sorted(sections) == sorted(names), "docs/alerts.md has sections of no alert, or lacks one:", set(sections) ^ set(names))
+    path = ROOT / "docs/generated/alerts.md"
+    if os.environ.get("VCUDA_UPDATE"):
+        path.write_text(page(groups))
+    check(path.exists() and path.read_text() == page(groups), "docs/generated/alerts.md is stale: run VCUDA_UPDATE=1 scripts/chart.sh")
     for rule in rules:
         name, text = rule["alert"], rule["expr"]
         problems.extend(f"{name}: {each}" for each in wrong(text))
         check(rule["labels"]["severity"] in ("critical", "warning", "info"), name, rule["labels"])
-        wanted = "https://vcuda.io/docs/alerts.md#" + name.lower()
+        wanted = "https://vcuda.io/docs/generated/alerts.md#" + name.lower()
         check(rule["annotations"]["runbook_url"] == wanted, name, "has another runbook than", wanted)
         selectors, named = read(text)
         has = named.union(*(KNOWN.get(selector.name, set()) for selector in selectors))
-        for part in ("summary", "description"):
+        for part in ("summary", "description", "action"):
             told = set(re.findall(r"\$labels\.(\w+)", rule["annotations"][part]))
             check(told <= has, name, "tells of labels that it has not:", told - has)
         if name == "VcudaAuditFinding":

@@ -42,7 +42,7 @@ tree() {
     # Containers get the library of this package, in a versioned copy that the manager makes.
     sed -e 's|^# shim_library = .*|shim_library = "/usr/lib/vcuda/libvcuda_shim.so"|' \
         -e 's|^# vcuda_program = .*|vcuda_program = "/usr/lib/vcuda/vcuda"|' deploy/manager.toml >"$root/etc/vcuda/manager.toml"
-    cp docs/*.md docs/*.svg README.md CHANGELOG.md SECURITY.md "$root/usr/share/doc/vcuda/"
+    cp -r docs/*.md docs/*.svg docs/generated README.md CHANGELOG.md SECURITY.md "$root/usr/share/doc/vcuda/"
     cp LICENSE "$root/usr/share/doc/vcuda/copyright"
     "$pages/vcuda" man --all "$root/usr/share/man/man1"
     help2man --no-info --name "the node daemon of vcuda" "$pages/vcuda-manager" -o "$root/usr/share/man/man1/vcuda-manager.1"

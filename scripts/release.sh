@@ -58,7 +58,7 @@ archive() {
     done
     ln -s vcuda-kubernetes "$stage/$name/bin/kubectl-vcuda"
     cp -r deploy "$stage/$name/share/"
-    cp docs/*.md "$stage/$name/share/doc/"
+    cp -r docs/*.md docs/generated "$stage/$name/share/doc/"
     cp LICENSE README.md CHANGELOG.md SECURITY.md "$stage/$name/"
     git rev-parse HEAD >"$stage/$name/COMMIT"
     chmod -R u=rwX,go=rX "$stage"

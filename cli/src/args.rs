@@ -12,8 +12,10 @@ mod apply;
 pub mod bench;
 pub(crate) mod fields;
 mod gpu;
+mod json;
 mod manager;
 mod quota;
+mod reasons;
 mod smi;
 mod support_bundle;
 mod usage;
@@ -24,8 +26,8 @@ use bench::BenchCommand;
 use gpu::{GPU_DETAILS, GPU_EXAMPLES};
 pub(crate) use gpu::{GpuAction, GpuArgs};
 use manager::{
-    DOCKER_ARGS_DETAILS, DOCKER_ARGS_EXAMPLES, EVENTS_DETAILS, EVENTS_EXAMPLES, GRANT_DETAILS,
-    GRANT_EXAMPLES, PS_EXAMPLES, TOP_EXAMPLES,
+    DOCKER_ARGS_DETAILS, DOCKER_ARGS_EXAMPLES, EVENTS_EXAMPLES, GRANT_DETAILS, GRANT_EXAMPLES, PS_EXAMPLES,
+    TOP_EXAMPLES,
 };
 pub(crate) use manager::{
     EventsArgs, GrantAction, GrantArgs, GrantCreateArgs, GrantResizeArgs, PsArgs, SortKey, TopArgs,
@@ -204,7 +206,7 @@ pub(crate) enum Command {
     #[command(before_help = GPU_EXAMPLES, after_help = GPU_DETAILS)]
     Gpu(GpuArgs),
     /// Show the node's events
-    #[command(before_help = EVENTS_EXAMPLES, after_help = EVENTS_DETAILS)]
+    #[command(before_help = EVENTS_EXAMPLES, after_help = "With --help: all reasons, and what to do about each", after_long_help = reasons::help())]
     Events(EventsArgs),
     /// Check each link between a program and its quota, with a remedy for each that is broken
     #[command(before_help = DOCTOR_EXAMPLES)]
@@ -299,7 +301,7 @@ pub(crate) enum SimAction {
         #[arg(long, value_name = "DIR")]
         machine: Option<PathBuf>,
         /// Print JSON
-        #[arg(long)]
+        #[arg(long, long_help = json::SIM_REPORT)]
         json: bool,
     },
 }
@@ -335,7 +337,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) sim: bool,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, long_help = json::DOCTOR)]
     pub(crate) json: bool,
     /// A command to check, without running it
     #[arg(value_name = "CMD", last = true)]

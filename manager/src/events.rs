@@ -38,7 +38,7 @@ pub enum Severity {
 pub struct Report {
     /// Urgency.
     pub severity: Severity,
-    /// Reason in one word, such as `VcudaMemoryDenied` (docs/operations.md lists them).
+    /// Reason in one word, such as `VcudaMemoryDenied` (docs/generated/events.md lists them).
     pub reason: Cow<'static, str>,
     /// Sentence that says what happened, to which object, and what to do.
     pub message: String,

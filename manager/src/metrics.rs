@@ -5,7 +5,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`series`] | every name, its meaning and its labels: docs/metrics.md is made of it |
+//! | [`series`] | every name, its meaning and its labels: docs/generated/metrics.md is made of it |
 //! | `rows` | which container and GPU has which values at a scrape |
 //! | `labels` | bounded and unambiguous values of labels |
 //! | [`instruments`] | what is counted as it happens |

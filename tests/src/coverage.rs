@@ -2,7 +2,7 @@
 //!
 //! A name is *hooked* by a row with a handler, or *passed through* for a reason in `tests/coverage/passed.txt`.
 //! `tests/coverage/memory.txt` lists the functions that concern device memory; they may be passed only for a reason without
-//! cost. `docs/coverage.md` is made of all three.
+//! cost. `docs/generated/coverage.md` is made of all three.
 
 mod page;
 
@@ -42,7 +42,7 @@ pub const KINDS: &[Kind] = &[
     },
     Kind {
         word: "unseen",
-        meaning: "memory that is out of sight of this library: see [limits](limits.md)",
+        meaning: "memory that is out of sight of this library: see [limits](../limits.md)",
         is_free: false,
     },
     Kind { word: "open", meaning: "an open door: should be hooked, is not yet", is_free: false },
@@ -151,7 +151,7 @@ impl Coverage {
         doors
     }
 
-    /// Text of `docs/coverage.md`.
+    /// Text of `docs/generated/coverage.md`.
     pub fn page(&self) -> String {
         page::page(self)
     }

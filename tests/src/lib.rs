@@ -29,6 +29,7 @@ pub mod dra;
 pub mod resource_api;
 pub mod shown_objects;
 pub mod table;
+pub mod threats;
 #[cfg(target_arch = "x86_64")]
 pub mod tracer;
 

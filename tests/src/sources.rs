@@ -35,8 +35,11 @@ pub fn in_one_line(text: &str) -> String {
 
 /// Documentation pages.
 pub fn pages() -> Vec<PathBuf> {
-    let mut pages = files(&["docs", "simulator", "crates/driver-api"], &["md"]);
-    pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| workspace().join(name)));
+    let mut pages = files(&["docs", "simulator"], &["md"]);
+    pages.extend(
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+            .map(|name| workspace().join(name)),
+    );
     pages
 }
 

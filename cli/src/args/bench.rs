@@ -28,6 +28,16 @@ changed. On a real GPU a share is the work that was done over the work of the \
 same program alone without the shim; on the simulated one it is the exact \
 record. Anything else on the GPU disturbs.
 
+ERROR %: share over cap, less 1. MAE pt: mean distance of a window from the cap \
+in points, of the worst tenant; IDEAL pt: the same for a limiter that never errs, \
+as a kernel cannot be stopped. RATIO %: error of the ratio of two shares to that \
+of their caps, worst pair. JAIN: Jain's index of shares over caps; 1 is best. \
+USED: all shares over all caps. ADDED: median of a call with the shim less that \
+without. Changes: time until nine tenths of a share are back after a second of \
+idleness (goal 20 ms), and until a changed share is within ten points (goal 50 ms \
+and the running kernel), by the mean of four steps of 5 ms; more than a second is \
+\"never\".
+
 Exit status: 0 measured, whatever came out; 1 failed or interrupted; 64 wrong \
 use, also no GPU; 69 vcuda's own libraries, or vcuda-bench, are missing.";
 
@@ -56,7 +66,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print the checks as JSON; the text goes to stderr
-    #[arg(long)]
+    #[arg(long, long_help = super::json::DEMO)]
     pub json: bool,
 }
 
@@ -92,7 +102,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, long_help = super::json::BENCH)]
     pub json: bool,
     /// Use a fresh simulated GPU even if there is a real one
     #[arg(long)]

@@ -30,7 +30,7 @@ pub(crate) enum GpuAction {
     )]
     List {
         /// Print JSON
-        #[arg(long)]
+        #[arg(long, long_help = super::json::GPU_LIST)]
         json: bool,
     },
     /// Exclude GPUs from new grants; running tenants keep them

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{QuotaArgs, without_default};
+use super::{QuotaArgs, json, without_default};
 use crate::completion;
 use crate::inventory::GpuSelector;
 
@@ -21,10 +21,6 @@ Examples:
   vcuda events                    what the manager remembers
   vcuda events --follow
   vcuda events --container web-7 --json";
-
-pub(super) const EVENTS_DETAILS: &str = "\
-Needs the node's manager. The same event is told once in 30 s and counted. \
-docs/operations.md has all reasons, and what to do about each.";
 
 pub(super) const GRANT_EXAMPLES: &str = "\
 Examples:
@@ -46,7 +42,7 @@ Examples:
   podman run --device vcuda.io/grant=web IMAGE    the same by CDI";
 
 pub(super) const DOCKER_ARGS_DETAILS: &str = "\
-For engines without CDI. Needs the node's manager. See docs/containers.md.";
+For engines without CDI. Needs the node's manager. See docs/operations.md.";
 
 /// Column by which `top` sorts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -77,7 +73,7 @@ pub(crate) struct TopArgs {
 #[derive(Args, Debug)]
 pub(crate) struct PsArgs {
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, long_help = json::PS)]
     pub(crate) json: bool,
     /// Show the simulated machine of VCUDA_SIM even if there is a real GPU
     #[arg(long)]
@@ -93,7 +89,7 @@ pub(crate) struct EventsArgs {
     #[arg(long, value_name = "NAME", add = completion::ids())]
     pub(crate) container: Option<String>,
     /// Print JSON, one object a line
-    #[arg(long)]
+    #[arg(long, long_help = json::EVENTS)]
     pub(crate) json: bool,
 }
 
@@ -140,7 +136,7 @@ pub(crate) enum GrantAction {
     )]
     List {
         /// Print JSON
-        #[arg(long)]
+        #[arg(long, long_help = json::GRANT_LIST)]
         json: bool,
     },
 }

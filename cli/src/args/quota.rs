@@ -34,7 +34,7 @@ pub(crate) struct QuotaArgs {
 
 /// Least memory quota (bytes): with less no program can use a GPU.
 const LEAST_BYTES: u64 = 64 << 20;
-/// Memory that a CUDA context takes on common GPUs (bytes), up to 529 MiB as seen (docs/gpu-results.md): a smaller quota may be used
+/// Memory that a CUDA context takes on common GPUs (bytes), up to 529 MiB as seen (docs/evidence.md): a smaller quota may be used
 /// up before the program allocates.
 const CONTEXT_BYTES: u64 = 530 << 20;
 

@@ -30,7 +30,7 @@ pub(crate) struct SmiArgs {
     #[command(subcommand)]
     pub(crate) monitor: Option<Monitor>,
     /// Print JSON
-    #[arg(long, conflicts_with_all = ["list", "details", "query_gpu", "query_compute_apps", "query_tenants"])]
+    #[arg(long, conflicts_with_all = ["list", "details", "query_gpu", "query_compute_apps", "query_tenants"], long_help = super::json::SMI)]
     pub(crate) json: bool,
     /// Redraw every second until interrupted
     #[arg(long, conflicts_with_all = ["list", "query_gpu", "query_compute_apps", "query_tenants", "seconds"])]

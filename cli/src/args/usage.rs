@@ -14,7 +14,8 @@ Examples:
 pub(super) const USAGE_DETAILS: &str = "\
 Needs the node's manager, which keeps 31 days in whole hours, also of tenants \
 that have ended. Memory is the most at once: what was granted, and what was in \
-use. GPU time is not measured for a tenant that alone has all of a GPU's time. \
+use, summed over GPUs and tenants of the key. A user is the owner of the \
+processes. GPU time is not measured for a tenant that alone has all of a GPU's time. \
 A tenant's figures come from its own processes; impossible ones do not count.";
 
 /// What usage is summed by.
@@ -41,7 +42,7 @@ pub(crate) struct UsageArgs {
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, long_help = super::json::USAGE)]
     pub(crate) json: bool,
 }
 

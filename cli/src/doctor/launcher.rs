@@ -11,7 +11,7 @@ const LAUNCHERS: [(&[&str], &str, &str); 4] = [
     (
         &["docker", "podman", "nerdctl", "apptainer", "singularity", "enroot"],
         "starts the program in a container, without this quota",
-        "give the container a grant (docs/containers.md), or run vcuda in it",
+        "give the container a grant (docs/tutorial-node.md), or run vcuda in it",
     ),
     (
         &["sudo", "su", "doas", "pkexec"],

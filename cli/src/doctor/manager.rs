@@ -154,7 +154,7 @@ pub(super) fn of_devices(
     Some(Finding::note(
         "CDI devices",
         format!("grant {} has none: {why}", grant.id),
-        "docs/containers.md, Set-up; only containers need them",
+        "docs/operations.md, Docker and podman; only containers need them",
     ))
 }
 

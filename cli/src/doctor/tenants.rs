@@ -49,7 +49,7 @@ pub(super) fn of_container(container: &Container, answers: &Answers) -> Vec<Find
         Finding::note(&link, format!("{}; {why}", finding.seen), "see what is said of the GPU")
     };
     let audited = |found: &String| {
-        let remedy = "vcuda events --container tells when; docs/operations.md has what to do";
+        let remedy = "vcuda events --container tells when; vcuda events --help has what to do";
         Finding::broken(&link, found.clone(), remedy)
     };
     let mut findings: Vec<Finding> = container.devices.iter().map(of_device).collect();

@@ -1,4 +1,4 @@
-//! Requests of other systems for sharing GPUs, rewritten as docs/migration.md converts them. A container's resources become
+//! Requests of other systems for sharing GPUs, rewritten as docs/generated/migration.md has them. A container's resources become
 //! ours; what belongs to the other system's own parts goes.
 
 use std::collections::BTreeMap;
@@ -209,4 +209,11 @@ fn remove_others_parts(pod: &mut Value, found: &[&str]) -> Result<(), Refusal> {
         pod::annotate(pod, "vcuda.io/policy", policy);
     }
     Ok(())
+}
+
+/// All resources of other systems.
+#[cfg(test)]
+pub(super) fn resources() -> impl Iterator<Item = &'static str> {
+    let systems: &'static [System] = &SYSTEMS;
+    systems.iter().flat_map(|system| system.marks.iter().chain(system.beside).copied())
 }

@@ -38,12 +38,53 @@ pub(crate) struct Finding {
     pub(crate) remedy: String,
 }
 
-/// Texts of events, and the remedy (docs/kubernetes.md, "When something is wrong"). The first that is in the text counts.
-const REMEDIES: [(&str, &str); 23] = [
+/// Texts of events, and the remedy; docs/generated/remedies.md is made of them. The first that is in the text counts.
+const REMEDIES: &[(&str, &str)] = &[
     (
         "No space left on device",
         "make room on the node in the folder that the text names: it starts by itself then",
     ),
+    (
+        "may not be suspended",
+        "leave vcuda.io/suspendable out; or an administrator allows it: --set namespaces.TEAM.suspendable=true",
+    ),
+    ("has a form that this release does not know", "kubelet is newer than this release: upgrade vcuda"),
+    ("it is not known whose limits are meant", "restart the node's kubelet, and report it"),
+    (
+        "kubelet has given it devices that",
+        "wait: it starts by itself when the other container has ended (seen on a kubelet 1.36 under load)",
+    ),
+    (
+        "processes of the container that had these devices before",
+        "wait for their end; if it does not come, crictl ps on the node shows what still runs",
+    ),
+    ("leave one of them out", "make the pod anew, and ask for one kind of memory"),
+    (
+        "asks for so many different GPUs",
+        "delete the pod: this is final. In a new pod write gpu: 1 and more memory and cores",
+    ),
+    (
+        "was not written by vcuda",
+        "delete the pod: this is final. Before, remove the file that the text names, or find out what writes it",
+    ),
+    ("has a GPU gone?", "delete the pod: this is final, as a GPU vanished before the start"),
+    (
+        "the CDI directory",
+        "do what the text says on the node; if the pod is UnexpectedAdmissionError then, delete it",
+    ),
+    (
+        "not attached:",
+        "a container under plugin.strict found itself without its limits: the line names the broken link (docs/kubernetes.md, \"Strict containers\")",
+    ),
+    (
+        "violates PodSecurity",
+        "kubectl label namespace vcuda-system pod-security.kubernetes.io/enforce=privileged",
+    ),
+    (
+        "insufficient quota to match these scopes",
+        "the cluster wants a quota for system pods (GKE and others): set the chart's resourceQuota.create=true",
+    ),
+    ("RuntimeClass \"nvidia\" not found", "leave the chart's runtimeClassName empty"),
     (
         "the largest that this node has gives",
         "it can never start on that node: ask for less in a new pod, or keep it on nodes with larger GPUs (kubectl vcuda gpus)",
@@ -69,7 +110,8 @@ const REMEDIES: [(&str, &str); 23] = [
     ("Insufficient vcuda.io/cores", "no node has as much GPU time left: wait, or ask for less"),
     (
         "Insufficient vcuda.io/gpu",
-        "no node has a share left, or the plugin does not run: kubectl vcuda gpus; kubectl -n vcuda-system get pods -o wide",
+        "no node has a share left, or the plugin does not run: kubectl vcuda gpus; kubectl -n vcuda-system get pods -o wide, and the log of \
+         ds/vcuda -c plugin. If it runs, the manager has no GPU, and its log says why (docs/kubernetes.md, \"No GPU on a node\")",
     ),
     (
         "untolerated taint {nvidia.com/gpu",
@@ -85,7 +127,7 @@ const REMEDIES: [(&str, &str); 23] = [
         "kubectl annotate --overwrite within the bound; an administrator raises it by the chart's namespaces",
     ),
     ("does not divide by", "make the pod anew with counts that divide"),
-    ("and for no ", "make the pod anew with all three counts"),
+    ("and for no ", "make the pod anew with all three counts: gpu, memory, cores"),
     (
         "unresolvable CDI devices",
         "plugin and driver write lost specifications again within seconds; if it stays so, the container runtime does not read the \
@@ -107,7 +149,15 @@ const REMEDIES: [(&str, &str); 23] = [
         "DRA driver vcuda.io is not registered",
         "the node's driver was away: kubelet tries again within 90 s; if it stays so, kubectl -n vcuda-system get pods -o wide",
     ),
-    ("PodResources", "kubelet is slow or restarts: it recovers by itself"),
+    ("PodResources", "kubelet is slow or restarts: it recovers by itself; if not, see kubelet's log"),
+    (
+        "kubelet names no container that holds",
+        "kubelet is slow or restarts: it recovers by itself; if not, see kubelet's log",
+    ),
+    (
+        "it was not known within",
+        "kubelet is slow or restarts: it recovers by itself; if not, see kubelet's log",
+    ),
     (
         "requested device",
         "the node's driver does not know the device: kubectl -n vcuda-system logs ds/vcuda -c plugin",

@@ -1,4 +1,4 @@
-//! Samples of OpenMetrics text, as the managers serve it (docs/metrics.md).
+//! Samples of OpenMetrics text, as the managers serve it (docs/generated/metrics.md).
 
 use std::collections::BTreeMap;
 

@@ -41,7 +41,7 @@ It ends with 0 when standard input ends, and with 9 after a report of no answer.
 
 /// Move the GPU state of a process to host memory and back, one step at a time (experimental).
 ///
-/// Needs the rights of ptrace(2) over the process. What the driver does: docs/gpu-results.md.
+/// Needs the rights of ptrace(2) over the process. What the driver does: docs/evidence.md.
 #[derive(Debug, Parser)]
 #[command(name = "vcuda-checkpoint", version, after_help = STATUSES)]
 struct Flags {

@@ -184,7 +184,7 @@ pub(super) const BUILD: Series = series(
     "The manager's version, and that of the layout of limits and usage",
 );
 
-/// All series by subject, as docs/metrics.md shows them.
+/// All series by subject, as docs/generated/metrics.md shows them.
 pub fn all() -> [(&'static str, Vec<Series>); 4] {
     fn of<F>(before: &[Series], table: &[Row<F>], after: Series) -> Vec<Series> {
         let rows = table.iter().map(|row| row.series);

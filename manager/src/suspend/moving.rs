@@ -152,7 +152,7 @@ fn advance(helper: &Helper, process: &Process, goal: Goal) -> Result<(), Lost> {
             }
         };
         match (step, helper.step(step, process, limit)) {
-            // No later attempt succeeds (docs/gpu-results.md, "Checkpoints of a process").
+            // No later attempt succeeds (docs/evidence.md, "Checkpoints of a process").
             (Step::Restore, outcome @ (Outcome::NoRoom | Outcome::Lost)) => {
                 return Err(Lost(process.host_pid, outcome));
             }

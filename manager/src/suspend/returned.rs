@@ -1,5 +1,5 @@
 //! Suspended tenants whose memory came back to the GPU without the manager: by another program (`cuda-checkpoint --toggle`), or by a
-//! tenant that calls the driver past the shim. A process whose state is away is in none of NVML's lists (docs/gpu-results.md,
+//! tenant that calls the driver past the shim. A process whose state is away is in none of NVML's lists (docs/evidence.md,
 //! "Checkpoints of a process"), so each of its bytes there is one that the manager does not know of.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! docs/metrics.md and the golden list of names say what is exported; `VCUDA_UPDATE=1` rewrites them. `scripts/check-metrics.py` holds
+//! docs/generated/metrics.md and the golden list of names say what is exported; `VCUDA_UPDATE=1` rewrites them. `scripts/check-metrics.py` holds
 //! dashboard and alerts against the list.
 #![expect(clippy::unwrap_used, reason = "a test stops at the first thing that is not as it should be")]
 
@@ -7,6 +7,24 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use vcuda_manager::metrics::series::{self, Kind, Series};
+
+/// What the page says before its tables.
+const HEAD: &str = "<!-- Made from manager/src/metrics/series.rs by VCUDA_UPDATE=1 cargo test -p vcuda-manager --test it metrics_files -->
+# Metrics
+
+`vcuda-manager` serves OpenMetrics text at `http://127.0.0.1:9436/metrics` (`metrics.listen`), or Prometheus' older format if a request accepts
+`text/plain` only. `/healthz` answers `ok`. `/readyz` answers `ok`, or status 503 with a line for each reason why no GPU is given out (NVML, the
+ledger, the shim). `deploy/` has [alerts](alerts.md) and a Grafana dashboard.
+
+- GPUs are named by UUID. Tenants of `vcuda run` have an empty `namespace` and `pod`, and their name as `container`.
+- A tenant's series begin with its grant, at 0, and end with it. Its counters survive restarts of the manager.
+- If a container has two grants (one ending, one new), the older one's `container` is followed by its id.
+- Ratios are parts of 1. With overcommit, guarantees may exceed it.
+- A tenant could falsify its own figures, which its processes write into `usage`. `vcuda_gpu_memory_used_bytes` and the audit's series are NVML's.
+- A scrape asks no GPU. It reads the tenants' files again if the last reading is older than 50 ms.
+- GPU hours of each namespace in a month, for chargeback:
+  `sum by (namespace) (increase(vcuda_container_gpu_seconds_total[30d])) / 3600`.
+";
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
@@ -50,7 +68,7 @@ fn names_and_labels_change_only_on_purpose() {
 
 #[test]
 fn the_page_is_up_to_date() {
-    let mut page = include_str!("metrics_page.md").to_owned();
+    let mut page = HEAD.to_owned();
     let in_backticks =
         |labels: &[&str]| labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
     for (title, series) in series::all() {
@@ -67,7 +85,7 @@ fn the_page_is_up_to_date() {
             writeln!(page, "| `{}`{by} | {} | {} |", series.name(), kind(series), series.help).unwrap();
         }
     }
-    holds("docs/metrics.md", &page);
+    holds("docs/generated/metrics.md", &page);
 }
 
 #[test]

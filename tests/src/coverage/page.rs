@@ -1,4 +1,4 @@
-//! `docs/coverage.md`, made from the gate's data.
+//! `docs/generated/coverage.md`, made from the gate's data.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,16 +9,16 @@ use crate::workspace;
 
 const WIDTH: usize = 118;
 
-const HEAD: &str = "# Coverage
+const HEAD: &str = "<!-- Made by VCUDA_UPDATE=1 cargo test -p vcuda-tests --test interposition coverage:: -->
+# Coverage
 
 Each function that NVIDIA's driver libraries export (driver 550) or that newer toolkits declare (CUDA 13.5, NVML 13),
 and what becomes of a call of it. *Hooked*: it enters this library first. *Passed*: the application gets the driver's own
 function, on purpose, for the reason given. The test `coverage` fails when a name is in neither list or in both, when a
 function that has to do with device memory is passed for a reason that may cost some, and when this page is stale.
 
-This page is generated: `VCUDA_UPDATE=1 cargo test -p vcuda-tests --test interposition coverage::` writes it from the hook table
-(`shim/src/hooks.rs`) and from `tests/coverage/`, and takes out of `tests/coverage/passed.txt` what is hooked by now.
-Change those, not this.
+The page is made from the hook table (`shim/src/hooks.rs`) and from `tests/coverage/`; change those. The command above also takes out of
+`tests/coverage/passed.txt` what is hooked by now.
 ";
 
 /// Text of the page.

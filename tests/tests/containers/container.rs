@@ -1,4 +1,4 @@
-//! Real containers (runc) with the three files of docs/containers.md: the shim by /etc/ld.so.preload, `limits` read-only
+//! Real containers (runc) with the three files of docs/operations.md: the shim by /etc/ld.so.preload, `limits` read-only
 //! and `usage` writable under /etc/vcuda. The quota holds without environment, for a user without a name, without
 //! capabilities, on a read-only root without /tmp, and under the runtimes' system call filters.
 use std::fs;

@@ -1,4 +1,4 @@
-//! Containers without Kubernetes (docs/containers.md): podman starts them in a grant of the manager by the grant's CDI device, or
+//! Containers without Kubernetes (docs/operations.md): podman starts them in a grant of the manager by the grant's CDI device, or
 //! by `vcuda docker-args`, and the grant's quota holds.
 
 use std::fs;

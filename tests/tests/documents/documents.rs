@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vcuda_tests::sources::{files, in_backticks, in_one_line, pages, read};
-use vcuda_tests::workspace;
+use vcuda_tests::{threats, workspace};
 
 /// Folders with code and documents.
 const FOLDERS: [&str; 12] = [
@@ -140,9 +140,21 @@ fn each_named_file_exists() {
     assert!(count > 100, "only {count} files were found");
 }
 
-/// A test is cited as `file.rs: its_name`, another one of this file after it as `its_name` alone.
 #[test]
-fn the_threat_model_names_real_tests() {
+fn the_page_of_threats_is_up_to_date() {
+    let path = workspace().join("docs/generated/threats.md");
+    if std::env::var_os("VCUDA_UPDATE").is_some() {
+        std::fs::write(&path, threats::page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == threats::page(),
+        "docs/generated/threats.md is stale: its first line has the command that writes it"
+    );
+}
+
+#[test]
+fn each_threat_names_real_tests() {
     let sources = files(&["cli", "cluster", "crates", "fuzz", "manager", "shim", "tests"], &["rs"]);
     let sources: Vec<(PathBuf, String)> =
         sources.into_iter().map(|path| (path.clone(), read(&path))).collect();
@@ -152,7 +164,7 @@ fn the_threat_model_names_real_tests() {
             [format!("fn {test}("), format!("    {test}: ")].iter().any(|name| code.contains(name))
         })
     };
-    let page = read(&workspace().join("docs/threat-model.md"));
+    let page = read(&workspace().join("docs/generated/threats.md"));
     let mut count = 0;
     for line in page.lines() {
         let mut file = "";

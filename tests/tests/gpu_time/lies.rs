@@ -17,7 +17,7 @@ const SPAN_NS: u64 = 4_000 * MS;
 const STEP_NS: u64 = 10 * MS;
 /// Tenants of the tests, each with kernels of 1 ms without end.
 const KERNELS: &[&str] = &["600", "1000000"];
-/// Allowed difference of a neighbour's share beside a lie and without it (points): as of all shares (docs/results.md).
+/// Allowed difference of a neighbour's share beside a lie and without it (points): as of all shares (docs/evidence.md).
 const POINTS: f64 = 2.0;
 
 /// Lets time pass (ns) while `lie` is written at each step. Returns each tenant's share (percent).

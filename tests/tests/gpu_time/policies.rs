@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 const SETTLES_NS: u64 = 500 * MS;
 /// Windows of a measurement, one second each.
 const WINDOWS: usize = 4;
-/// Allowed error of a mean over all windows (points): a split is within 1 point beside one neighbour (docs/results.md), and what was
+/// Allowed error of a mean over all windows (points): a split is within 1 point beside one neighbour (docs/evidence.md), and what was
 /// saved before a change (120 ms) may be spent in the first of four seconds.
 const MEAN_POINTS: f64 = 2.0;
 /// Allowed error of each window (points). A share that swings fails here although its mean is right.

@@ -1,4 +1,4 @@
-//! Coverage gate: every name of the driver is hooked or passed for a reason, and `docs/coverage.md` lists them.
+//! Coverage gate: every name of the driver is hooked or passed for a reason, and `docs/generated/coverage.md` lists them.
 
 use std::sync::Once;
 
@@ -34,7 +34,7 @@ fn what_takes_memory_is_passed_only_if_that_costs_nothing() {
 
 #[test]
 fn the_page_is_up_to_date() {
-    let path = workspace().join("docs/coverage.md");
+    let path = workspace().join("docs/generated/coverage.md");
     let page = tree().page();
     if updates() {
         std::fs::write(&path, &page).unwrap();
@@ -42,7 +42,7 @@ fn the_page_is_up_to_date() {
     let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/coverage.md is stale: run `VCUDA_UPDATE=1 cargo test -p vcuda-tests --test interposition coverage::`"
+        "docs/generated/coverage.md is stale: run `VCUDA_UPDATE=1 cargo test -p vcuda-tests --test interposition coverage::`"
     );
 }
 

@@ -138,7 +138,7 @@ const CHECKPOINTS: [(&str, &str, f64); 27] = [
     ("away_ctx_set_current away_event_record away_mem_get_info", "intact", 1.0),
 ];
 
-/// docs/gpu-results.md, "Checkpoints of a process".
+/// docs/evidence.md, "Checkpoints of a process".
 #[test]
 fn checkpoints_are_those_of_the_gpu() {
     // A second process that fills the GPU by blocks of 64 MiB leaves less than the first one needs.

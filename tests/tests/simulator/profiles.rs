@@ -1,4 +1,4 @@
-//! Profiles of real drivers: each key has the effect described in `simulator/profiles/README.md`, as seen by real programs,
+//! Profiles of real drivers: each key has the effect described in `simulator/machine/src/config/driver.rs`, as seen by real programs,
 //! and documented behaviour is the same on all of them.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The other systems: by which resources a container asks for a share, and what they mean (docs/migration.md).
+//! The other systems: by which resources a container asks for a share, and what they mean (docs/generated/migration.md).
 
 use super::super::refusal::RequestError;
 use super::super::rules::AliyunUnit;

@@ -95,3 +95,31 @@ fn states_and_claims_tell_where_no_event_does() {
     let all = findings(&pending);
     assert_eq!(all[0].reason, "claim a-vcuda-x is not allocated");
 }
+
+/// What the page says before the table.
+const HEAD: &str = "<!-- Made from cluster/src/kubectl/explain.rs by VCUDA_UPDATE=1 cargo test -p vcuda-cluster remedies -->
+# Remedies: why a pod does not start
+
+`kubectl vcuda why POD` looks for these texts in the pod's events and states, from top to bottom, and prints the remedy.
+`kubectl describe pod POD` shows the texts themselves. A text that is not here names its remedy itself.
+
+| text | what to do |
+|---|---|
+";
+
+#[test]
+fn the_page_of_remedies_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/generated/remedies.md");
+    let mut page = HEAD.to_owned();
+    for (text, remedy) in REMEDIES {
+        page += &format!("| `{text}` | {remedy} |\n");
+    }
+    if std::env::var_os("VCUDA_UPDATE").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/generated/remedies.md is stale: its first line has the command that writes it"
+    );
+}

@@ -14,7 +14,7 @@ use crate::schedule_fuzz::script::Script;
 
 /// More than a tenant may save for later (ns), alone and beside others: that is 5 and 120 ms (docs/limiter.md).
 const BURST_NS: (u64, u64) = (50 * MS, 150 * MS);
-/// Tolerance of the cap: means are within 1 % (docs/results.md), launch calls that take long are believed 2 % of the
+/// Tolerance of the cap: means are within 1 % (docs/evidence.md), launch calls that take long are believed 2 % of the
 /// time.
 const ERROR_PERMILLE: u64 = 20;
 /// In what windows the neighbour's guarantee holds (ns), and to how many points.
