@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the limiter with all of its refinements and without each of them, on simulated drivers of every kind
-# (docs/results.md). ablation.sh [NAME...]: these alone; "none" is the whole limiter. Some minutes each.
+# (docs/evidence.md). ablation.sh [NAME...]: these alone; "none" is the whole limiter. Some minutes each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Finds words of scripts/old-terms.txt in names and comments: one word for one thing (docs/design.md).
+# Finds words of scripts/old-terms.txt in names and comments: one word for one thing (ARCHITECTURE.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0

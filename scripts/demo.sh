@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null || { echo "demo: no cargo: install the Rust toolchain (rustup) first" >&2; exit 69; }
 # Only what is shown, and what a manager needs to suspend a tenant, in one build, so that no dependency is compiled twice. The
-# profile differs from a release in optimisation alone: the checks are the same, a hooked call costs more than docs/results.md says.
+# profile differs from a release in optimisation alone: the checks are the same, a hooked call costs more than docs/evidence.md says.
 cargo build --profile demo --lib --bin vcuda --bin vcuda-bench --bin vcuda-manager --bin vcuda-checkpoint \
     -p vcuda-shim -p vcuda-cli -p vcuda-bench -p vcuda-manager -p vcuda-simulator -p vcuda-simulator-nvml
 exec "${CARGO_TARGET_DIR:-target}/demo/vcuda" demo "$@"

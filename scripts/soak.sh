@@ -58,7 +58,7 @@ part "shares, sharing, conformance, doors"
 repeat tests share:: sharing:: conformance:: doors:: hostile::
 part "hangs: capture, collectives, forks, kernels that the host feeds, processes that take turns, at once, 10 minutes"
 scripts/hangs.sh 600
-part "accuracy: the whole sweep in virtual time (docs/results.md tells which goals are missed)"
+part "accuracy: the whole sweep in virtual time (docs/evidence.md tells which goals are missed)"
 target/release/accuracy
 part "mutants of the pure crates, one in fifty"
 mutants=0

@@ -1,4 +1,4 @@
-/* A driver that does nothing but take time: the host's for a call, as an H200's driver takes it (docs/gpu-results.md), and the GPU's for a
+/* A driver that does nothing but take time: the host's for a call, as an H200's driver takes it (docs/evidence.md), and the GPU's for a
  * kernel, of which each stream runs one after the other. A function's handle is its kernel's time (ns). */
 #define cuLaunchKernel noop_cuLaunchKernel
 #define cuEventCreate noop_cuEventCreate

@@ -33,7 +33,7 @@ pub struct Bench {
     pub slice_ns: u64,
 }
 
-/// Default time slice, and time of a context switch (ns): an H200's (docs/gpu-results.md).
+/// Default time slice, and time of a context switch (ns): an H200's (docs/evidence.md).
 pub const SLICE_NS: u64 = 2_091_000;
 /// See [`SLICE_NS`].
 pub const SWITCH_NS: u64 = 152_000;

@@ -2,6 +2,23 @@
 //!
 //! For driver 550 the measured answers are used. A signature that only a newer toolkit declares gets its symbol by the
 //! rule of all others: the n-th version of a name ends in `_vn`, a stream variant then in `_ptds` or `_ptsz`.
+//!
+//! `data/` has facts read off real NVIDIA software, for this and for tests:
+//!
+//! | file | content |
+//! |---|---|
+//! | `libcuda-550.163.01-exports.txt` | dynamic symbols of the driver library 550.163.01 (CUDA 12.4): `nm -D` letter and name |
+//! | `libnvidia-ml-550.163.01-exports.txt` | the same for NVML |
+//! | `libcuda-550.163.01-procaddress.tsv` | answers of that driver's `cuGetProcAddress`: base name, lowest CUDA version, flags (0 default, 1 legacy stream, 2 per-thread stream), exported symbol of the returned address |
+//! | `driver-api-typedefs-12.9.tsv`, `-13.5.tsv` | entry points that the toolkit declares: base name, CUDA version of this signature, stream variant (`-`, `ptds`, `ptsz`) |
+//! | `nvml-13-declared.txt` | function names that the NVML 13 header declares |
+//!
+//! Add a new CUDA function to `driver-api-typedefs-13.5.tsv`.
+//!
+//! Without a GPU that driver behaves so: `cuInit` returns 100 (no device). `cuGetProcAddress` works before `cuInit`, and its pointers equal
+//! those of `dlsym`. An unknown name, one with a suffix (`cuMemAlloc_v2`) and the empty name give status 1 (symbol not found), a version
+//! that is too old status 2: in the `_v2` form with result 0 and a null pointer, in the first form with result 500. A version above the
+//! driver's is accepted. From version 12000 on, asking for `cuGetProcAddress` gives the `_v2` function.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-# Stage "bench": the tables of `vcuda bench`, for docs/results.md.
+# Stage "bench": the tables of `vcuda bench`, for docs/evidence.md.
 # shellcheck shell=bash disable=SC2154
 
 stage_bench() {

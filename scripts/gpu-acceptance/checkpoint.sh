@@ -1,4 +1,4 @@
-# Stage "checkpoint": moving a process's GPU state to host memory and back. docs/gpu-results.md.
+# Stage "checkpoint": moving a process's GPU state to host memory and back. docs/evidence.md.
 # shellcheck shell=bash disable=SC2154
 
 stage_checkpoint() {

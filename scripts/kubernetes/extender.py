@@ -9,7 +9,7 @@ FILLER, LARGE = 200, 150
 
 
 def entry(cluster):
-    """The extender in the scheduler's configuration, as docs/kubernetes.md has it. No program of the node resolves names of services:
+    """The extender in the scheduler's configuration, as the chart's values.yaml has it. No program of the node resolves names of services:
     the address is a replica's."""
     etc = cluster.folder / "state/etc"
     secret = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "secret", f"{NAME}-tls", "-o", "json"))

@@ -1,12 +1,12 @@
 //! Accuracy of today's tools on the same simulated GPU: models of their limiters in virtual time, with the figures that
-//! `docs/results.md` has for vcuda.
+//! `docs/evidence.md` has for vcuda.
 //!
 //! ```text
 //! cargo run --release -p vcuda-benches --bin peers [-- WINDOWS]
 //! ```
 //!
 //! Each tenant is one saturating process with one stream; slices of 2 ms, a switch of 20 us; shares over windows of 1 s
-//! after 30 s of settling. The models follow the tools' publications (`docs/results.md` names the sources): they show such
+//! after 30 s of settling. The models follow the tools' publications (`docs/evidence.md` names the sources): they show such
 //! an algorithm, not a release of the tool on a GPU.
 #![warn(clippy::too_many_lines)]
 

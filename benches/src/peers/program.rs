@@ -1,4 +1,4 @@
-//! Programs of the comparison's tenants, by the lengths of their kernels, as in the table of `docs/results.md`.
+//! Programs of the comparison's tenants, by the lengths of their kernels, as in the table of `docs/evidence.md`.
 
 /// A launch.
 #[derive(Debug, Clone, Copy)]

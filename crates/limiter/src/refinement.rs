@@ -1,5 +1,5 @@
 //! The optional parts of the limiter. `accuracy matrix --without NAME` measures the shares of programs without a part, which
-//! shows its benefit (docs/results.md, "What each refinement brings").
+//! shows its benefit (scripts/ablation.sh).
 //!
 //! Only that measurement is built with the feature `ablation`. Without it all parts are always in use.
 

@@ -1,7 +1,7 @@
 //! Functions that only pass the gate of a suspendable tenant, and that the shim leaves alone otherwise.
 //!
 //! On an H200 with driver 580 a process whose GPU state is away waits in most functions, and ends with SIGSEGV in others
-//! (docs/gpu-results.md, "Checkpoints of a process"). Only some were tried, so every function with a prototype is here, except
+//! (docs/evidence.md, "Checkpoints of a process"). Only some were tried, so every function with a prototype is here, except
 //! those that answer from what never leaves: errors, versions, properties of devices, which context is current.
 
 /// Adds the rows of these functions to the table.

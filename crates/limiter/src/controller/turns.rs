@@ -17,7 +17,7 @@ use super::sets::{contexts_of, for_each_run, members, only, sum_of_contexts};
 use crate::busy;
 
 /// Length of a slice and the switch before it (ns), and in thousandths of a bin: 2.091 ms and 0.152 ms on an H200 (docs/hardware.md,
-/// "turns between contexts"). With other lengths shares are off by up to seven points of the GPU (docs/results.md).
+/// "turns between contexts"). With other lengths shares are off by up to seven points of the GPU (docs/evidence.md).
 pub const SLICE_NS: u64 = 2_240_000;
 const SLICE: i64 = (SLICE_NS / busy::BIN_NS).cast_signed() * 1000;
 /// Duration of a switch to another context (ns), and in thousandths of a bin: 0.152 ms on an H200 and an H100 (docs/hardware.md,
