@@ -22,9 +22,9 @@
 //! | `lookup`, `unsupported` | Driver Entry Point Access; functions that are not simulated |
 //! | `faults` | none: injected failures |
 //!
-//! `export!` takes rows of `name => handler;`, a function or a closure of driver-api's signature. `name | name_v2` are aliases.
-//! In `name / name_ptsz` the handler's first argument is the meaning of a null stream. A row yields the exported symbol and an
-//! entry of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
+//! `export!` takes rows of `name => handler;`, a function or a closure of driver-api's signature. `name | name_v2` are
+//! aliases. In `name / name_ptsz` the handler's first argument is the meaning of a null stream. A row yields the exported
+//! symbol and an entry of the module's `EXPORTS`, from which `cuGetProcAddress` answers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

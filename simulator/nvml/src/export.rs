@@ -4,7 +4,8 @@ use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use vcuda_driver_api::{NvmlError, nvmlReturn_t};
 
-/// Exports functions: rows of `name => handler;`, a function or a closure of driver-api's prototype. `name | name_v2` are aliases.
+/// Exports functions: rows of `name => handler;`, a function or a closure of driver-api's prototype. `name | name_v2` are
+/// aliases.
 macro_rules! exports {
     ($($($name:ident)|+ => $handler:expr;)*) => {
         $($(vcuda_driver_api::signature!($name, exported! { $handler });)+)*

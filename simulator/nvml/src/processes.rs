@@ -9,15 +9,17 @@ use vcuda_machine::{
 };
 
 exports! {
-    nvmlDeviceGetComputeRunningProcesses => |handle, count, infos| put_v1(handle, List::Compute, count, infos);
+    nvmlDeviceGetComputeRunningProcesses =>
+        |handle, count, infos| put_v1(handle, List::Compute, count, infos);
     nvmlDeviceGetComputeRunningProcesses_v2 | nvmlDeviceGetComputeRunningProcesses_v3 => compute_v2;
     // There are no graphics processes.
-    nvmlDeviceGetGraphicsRunningProcesses => |handle, count, infos| put_v1(handle, List::Graphics, count, infos);
-    nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3 => |handle, count, infos|
-        put_v2(handle, List::Graphics, count, infos);
+    nvmlDeviceGetGraphicsRunningProcesses =>
+        |handle, count, infos| put_v1(handle, List::Graphics, count, infos);
+    nvmlDeviceGetGraphicsRunningProcesses_v2 | nvmlDeviceGetGraphicsRunningProcesses_v3 =>
+        |handle, count, infos| put_v2(handle, List::Graphics, count, infos);
     nvmlDeviceGetMPSComputeRunningProcesses => |handle, count, infos| put_v1(handle, List::Mps, count, infos);
-    nvmlDeviceGetMPSComputeRunningProcesses_v2 | nvmlDeviceGetMPSComputeRunningProcesses_v3 => |handle, count, infos|
-        put_v2(handle, List::Mps, count, infos);
+    nvmlDeviceGetMPSComputeRunningProcesses_v2 | nvmlDeviceGetMPSComputeRunningProcesses_v3 =>
+        |handle, count, infos| put_v2(handle, List::Mps, count, infos);
     nvmlDeviceGetRunningProcessDetailList => details;
 }
 

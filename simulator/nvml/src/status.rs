@@ -18,16 +18,19 @@ exports! {
     nvmlDeviceGetPowerUsage => power_usage;
     nvmlDeviceGetPowerManagementMode => |handle, target| constant(handle, target, nvmlEnableState_t::ENABLED);
     // The enforced, the configured and the default limit (mW) are the same.
-    nvmlDeviceGetPowerManagementLimit | nvmlDeviceGetPowerManagementDefaultLimit | nvmlDeviceGetEnforcedPowerLimit =>
+    nvmlDeviceGetPowerManagementLimit | nvmlDeviceGetPowerManagementDefaultLimit
+    | nvmlDeviceGetEnforcedPowerLimit =>
         |handle, target| put(target, device(handle)?.config.power_limit_mw);
     nvmlDeviceGetPowerManagementLimitConstraints => power_limit_range;
     nvmlDeviceGetClock => clock_by_id;
     nvmlDeviceGetClockInfo | nvmlDeviceGetMaxClockInfo => clock;
-    nvmlDeviceGetApplicationsClock | nvmlDeviceGetDefaultApplicationsClock | nvmlDeviceGetMaxCustomerBoostClock => clock;
+    nvmlDeviceGetApplicationsClock | nvmlDeviceGetDefaultApplicationsClock
+    | nvmlDeviceGetMaxCustomerBoostClock => clock;
     nvmlDeviceGetCurrentClocksThrottleReasons | nvmlDeviceGetCurrentClocksEventReasons => clock_reasons;
     nvmlDeviceGetSupportedClocksThrottleReasons | nvmlDeviceGetSupportedClocksEventReasons => |handle, target|
         constant(handle, target, nvmlClocksEventReasonGpuIdle | nvmlClocksEventReasonHwThermalSlowdown);
-    nvmlDeviceGetCurrPcieLinkGeneration | nvmlDeviceGetMaxPcieLinkGeneration | nvmlDeviceGetGpuMaxPcieLinkGeneration =>
+    nvmlDeviceGetCurrPcieLinkGeneration | nvmlDeviceGetMaxPcieLinkGeneration
+    | nvmlDeviceGetGpuMaxPcieLinkGeneration =>
         |handle, target| constant(handle, target, PCIE.0);
     nvmlDeviceGetCurrPcieLinkWidth | nvmlDeviceGetMaxPcieLinkWidth => |handle, target|
         constant(handle, target, PCIE.1);

@@ -12,10 +12,12 @@ use crate::semantics::work;
 export! {
     cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz =>
         |null, to, from, sizes, count, attributes, starts, attribute_count, failed, stream|
-        copy_all(null, to, from, sizes, count, attributes, starts, attribute_count, stream).map_err(told(failed));
+        copy_all(null, to, from, sizes, count, attributes, starts, attribute_count, stream)
+            .map_err(told(failed));
     cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz =>
         |null, to, from, sizes, count, attributes, starts, attribute_count, stream|
-        copy_all(null, to, from, sizes, count, attributes, starts, attribute_count, stream).map_err(|(error, _)| error);
+        copy_all(null, to, from, sizes, count, attributes, starts, attribute_count, stream)
+            .map_err(|(error, _)| error);
     cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz => |null, count, operations, failed, flags, stream|
         volume_all(null, count, operations, flags, stream).map_err(told(failed));
     cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz => |null, count, operations, flags, stream|

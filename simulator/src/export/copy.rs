@@ -11,16 +11,19 @@ export! {
     cuMemcpyAsync / cuMemcpyAsync_ptsz => |null, to, from, bytes, stream|
         later(null, any(to), any(from), bytes, stream);
     cuMemcpyPeer / cuMemcpyPeer_ptds => |null, to, to_context, from, from_context, bytes|
-        check_peers(to_context, from_context).and_then(|()| now(null, device(to), device(from), bytes));
+        now(null, peer(to_context, to)?, peer(from_context, from)?, bytes);
     cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz => |null, to, to_context, from, from_context, bytes, stream|
-        check_peers(to_context, from_context).and_then(|()| later(null, device(to), device(from), bytes, stream));
-    cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds => |null, to, from, bytes| now(null, device(to), host(from), bytes);
+        later(null, peer(to_context, to)?, peer(from_context, from)?, bytes, stream);
+    cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds => |null, to, from, bytes|
+        now(null, device(to), host(from), bytes);
     cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz => |null, to, from, bytes, stream|
         later(null, device(to), host(from), bytes, stream);
-    cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds => |null, to, from, bytes| now(null, host(to), device(from), bytes);
+    cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds => |null, to, from, bytes|
+        now(null, host(to), device(from), bytes);
     cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz => |null, to, from, bytes, stream|
         later(null, host(to), device(from), bytes, stream);
-    cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds => |null, to, from, bytes| now(null, device(to), device(from), bytes);
+    cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds => |null, to, from, bytes|
+        now(null, device(to), device(from), bytes);
     cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz => |null, to, from, bytes, stream|
         later(null, device(to), device(from), bytes, stream);
 }
@@ -41,10 +44,10 @@ fn any(address: CUdeviceptr) -> Side {
     (CUmemorytype::UNIFIED, address)
 }
 
-/// Both contexts of a peer copy must be alive; its addresses determine the devices.
-fn check_peers(to: CUcontext, from: CUcontext) -> CUresult {
-    context(to.0)?;
-    context(from.0).map(drop)
+/// Side of a peer copy, whose context must be alive; the address determines the device.
+fn peer(handle: CUcontext, address: CUdeviceptr) -> Result<Side, CUerror> {
+    context(handle.0)?;
+    Ok(device(address))
 }
 
 fn now(null: Null, to: Side, from: Side, bytes: usize) -> CUresult {

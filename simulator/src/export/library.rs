@@ -19,7 +19,8 @@ export! {
     cuLibraryGetModule => |place, handle| put(place, CUmodule(library(handle)?.module(&*current()?)?.handle));
     cuLibraryGetGlobal => get_global;
     // A kernel's function in the current context.
-    cuKernelGetFunction => |place, handle| put(place, CUfunction(kernel(handle)?.function(&*current()?)?.handle));
+    cuKernelGetFunction => |place, handle|
+        put(place, CUfunction(kernel(handle)?.function(&*current()?)?.handle));
     cuKernelGetAttribute => get_attribute;
     cuKernelSetAttribute => set_attribute;
     cuKernelSetCacheConfig => set_cache_config;

@@ -91,7 +91,8 @@ fn import_pointer(
     if !is_possible(place) || !pool.is_imported {
         return Err(CUerror::INVALID_VALUE);
     }
-    let shared = Shared::hold(handle.object, Some(handle.maker), Sort::PoolBlock).map_err(as_invalid_value)?;
+    let shared =
+        Shared::hold(handle.object, Some(handle.maker), Sort::PoolBlock).map_err(as_invalid_value)?;
     let object = pool.object.lock().as_ref().map(|shared| shared.id.number());
     if object != Some(shared.tag >> 8) {
         return Err(CUerror::INVALID_VALUE);

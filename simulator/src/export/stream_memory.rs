@@ -7,15 +7,20 @@ use crate::object::stream::Stream;
 use crate::semantics::capture;
 
 export! {
-    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz | cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz =>
+    cuStreamWaitValue32 / cuStreamWaitValue32_ptsz
+    | cuStreamWaitValue32_v2 / cuStreamWaitValue32_v2_ptsz =>
         |null, stream, to, value, flags| one(null, stream, wait_of(to, Width::Four, value.into(), flags));
-    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz | cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz =>
+    cuStreamWaitValue64 / cuStreamWaitValue64_ptsz
+    | cuStreamWaitValue64_v2 / cuStreamWaitValue64_v2_ptsz =>
         |null, stream, to, value, flags| one(null, stream, wait_of(to, Width::Eight, value, flags));
-    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz | cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz =>
+    cuStreamWriteValue32 / cuStreamWriteValue32_ptsz
+    | cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz =>
         |null, stream, to, value, flags| one(null, stream, write_of(to, Width::Four, value.into(), flags));
-    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz | cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz =>
+    cuStreamWriteValue64 / cuStreamWriteValue64_ptsz
+    | cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz =>
         |null, stream, to, value, flags| one(null, stream, write_of(to, Width::Eight, value, flags));
-    cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz | cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz => batch;
+    cuStreamBatchMemOp / cuStreamBatchMemOp_ptsz
+    | cuStreamBatchMemOp_v2 / cuStreamBatchMemOp_v2_ptsz => batch;
 }
 
 fn one(null: Null, stream: CUstream, operation: Result<MemoryOperation, CUerror>) -> CUresult {

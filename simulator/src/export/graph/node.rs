@@ -7,7 +7,10 @@ use crate::object::graph::node::Operation;
 
 macro_rules! read {
     ($node:ident, $place:ident, $kind:ident($($field:tt),*) => $value:expr) => {
-        read($node, $place, |operation| if let Operation::$kind($($field),*) = operation { Some($value) } else { None })
+        read($node, $place, |operation| match operation {
+            Operation::$kind($($field),*) => Some($value),
+            _ => None,
+        })
     };
 }
 
