@@ -6,7 +6,8 @@ use jiff::{Span, SpanRelativeTo};
 
 /// Reads a length of time, such as `100ms`, `90s`, `1h30m` or `7d` of 24 hours each; `None` if it is not one.
 pub fn parse_time(text: &str) -> Option<Duration> {
-    let span: Span = text.parse().ok()?;
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
+    let span: Span = text.parse().ok().filter(|_| is_plain)?;
     Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()
 }
 
@@ -21,7 +22,9 @@ mod tests {
         {
             assert_eq!(parse_time(text), Some(Duration::from_millis(ms)), "{text}");
         }
-        for text in ["", "5", "s", "-1s", "1 month", "1y", "soon", "18446744073709551615s"] {
+        for text in
+            ["", "5", "s", "-1s", "+1s", "1.5h", "1 h", "1H", "1month", "1y", "soon", "18446744073709551615s"]
+        {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }
