@@ -37,8 +37,8 @@ pub(crate) use absence::{Absence, Down};
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
 /// Time after which a call fails. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Open files that a command and an own manager with a few runs need.
-const FEWEST_DESCRIPTORS: u64 = 32;
+/// Open files that a connection needs.
+const FEWEST_DESCRIPTORS: u64 = 12;
 /// What tonic says of a call that took longer, which it cancels.
 const TIMED_OUT: &str = "Timeout expired";
 /// Time after which a manager that does not answer the first call counts as silent.
@@ -157,7 +157,7 @@ impl ManagerClient {
     }
 
     pub(crate) fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
-        enough_descriptors().map_err(Unreached::Runtime)?;
+        enough_descriptors(FEWEST_DESCRIPTORS).map_err(Unreached::Runtime)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
@@ -370,12 +370,12 @@ fn refused(status: &Status) -> Failure {
     }
 }
 
-/// Says so where too few files can be open for a connection, without which the runtime panics, or for an own manager.
-fn enough_descriptors() -> io::Result<()> {
+/// Fails if fewer than `needed` files can be open. Without enough for a connection the runtime panics.
+fn enough_descriptors(needed: u64) -> io::Result<()> {
     let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    if soft < FEWEST_DESCRIPTORS {
+    if soft < needed {
         return Err(io::Error::other(format!(
-            "`ulimit -n` allows {soft} open files, and {FEWEST_DESCRIPTORS} are needed"
+            "`ulimit -n` allows {soft} open files, and {needed} are needed"
         )));
     }
     Ok(())

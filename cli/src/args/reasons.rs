@@ -124,7 +124,7 @@ const REASONS: &[(&[&str], &str)] = &[
 
 /// End of the help of `vcuda events`.
 pub(super) fn help() -> String {
-    let mut text = "Needs the node's manager. The same event is told once in 30 s and counted.\n\nReasons, and what to do:\n".to_owned();
+    let mut text = "Asks the node's manager, or the user's own. The same event is told once in 30 s and counted.\n\nReasons, and what to do:\n".to_owned();
     for (names, remedy) in REASONS {
         let _ = write!(text, "\n{}\n  {remedy}", names.join(", "));
     }

@@ -106,7 +106,7 @@ pub(super) fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
 /// Finding if no manager can be used. Only grants need one, so only one that was there before is missing.
 fn absent(absence: Absence) -> Finding {
     match absence {
-        Absence::NoManager => Finding::ok("manager", "none runs here; only grants need one"),
+        Absence::NoManager => Finding::ok("manager", "none runs here; the first `vcuda run` starts one"),
         Absence::Down(why) => Finding::broken(
             "manager",
             why,

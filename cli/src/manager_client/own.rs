@@ -18,6 +18,8 @@ const PROGRAM: &str = "vcuda-manager";
 const STARTS_WITHIN_NS: u64 = 10_000_000_000;
 /// Interval of starting it again: one that is about to end still has the lock of the root.
 const START_EVERY_NS: u64 = 250_000_000;
+/// Open files that it needs with a few runs: it has the limit of who starts it.
+const FEWEST_DESCRIPTORS: u64 = 32;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Connects to the manager of `root`, which is started if none runs there: for this simulated machine, else for the real GPUs.
@@ -70,6 +72,8 @@ pub(crate) fn is_missed(environment: &Environment, socket: &Path) -> Result<bool
 
 /// Starts the manager, which sees the driver without what this command has for its own program.
 fn start(root: &Path, machine: Option<&Path>) -> Result<(), Failure> {
+    super::enough_descriptors(FEWEST_DESCRIPTORS)
+        .map_err(|error| Failure::Failed(format!("a manager cannot be started: {error}")))?;
     let program = installation::program(PROGRAM)?;
     let mut command = Command::new(&program);
     command.arg("--own").arg("--root").arg(root);

@@ -144,7 +144,7 @@ fn run_by(fixture: &Fixture, starter: &[&str]) -> Output {
 fn few_open_files_and_a_missing_proc_are_named() {
     let fixture = Fixture::new();
     let mut cases = vec![
-        (vec!["prlimit", "--nofile=8:8"], Some("`ulimit -n` allows 8 open files, and 32 are needed")),
+        (vec!["prlimit", "--nofile=8:8"], Some("`ulimit -n` allows 8 open files, and 12 are needed")),
         (vec!["prlimit", "--nofile=16:16"], Some("`ulimit -n` allows 16")),
         (vec!["prlimit", "--nofile=32:32"], None),
     ];

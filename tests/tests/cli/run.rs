@@ -253,5 +253,5 @@ fn damaged_limits_are_found_by_the_doctor() {
     let broken = findings.iter().filter(|finding| finding["health"] == "broken");
     let links: Vec<&str> = broken.clone().map(|finding| finding["link"].as_str().unwrap()).collect();
     assert_eq!(links, ["tenant hurt"], "{findings:?}");
-    assert!(broken.clone().next().unwrap()["remedy"].as_str().unwrap().contains("start them again"));
+    assert!(broken.clone().next().unwrap()["remedy"].as_str().unwrap().contains("vcuda events"));
 }
