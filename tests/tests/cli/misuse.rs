@@ -20,11 +20,11 @@ fn help_of_every_command_begins_with_examples() {
         assert!(help.starts_with("Examples:\n  vcuda "), "{arguments:?}: {help}");
         assert!(!help.contains("doctor-probe"), "hidden commands are shown: {help}");
     }
-    assert!(fixture.stdout(&["--version"]).starts_with("vcuda "));
-    assert!(fixture.stdout(&["completions", "bash"]).contains("complete"));
-    assert!(fixture.stdout(&["man"]).contains(".TH vcuda"));
-    assert!(fixture.stdout(&["man", "run"]).contains("vcuda\\-run"));
-    let page = fixture.stdout(&["man", "grant", "create"]);
+    assert!(fixture.stdout(["--version"]).starts_with("vcuda "));
+    assert!(fixture.stdout(["completions", "bash"]).contains("complete"));
+    assert!(fixture.stdout(["man"]).contains(".TH vcuda"));
+    assert!(fixture.stdout(["man", "run"]).contains("vcuda\\-run"));
+    let page = fixture.stdout(["man", "grant", "create"]);
     assert!(page.contains(".TH vcuda-grant-create 1"), "{page}");
     assert!(page.contains(".SH EXAMPLES\n.nf\n  vcuda grant create web \\-\\-memory"), "{page}");
     refused(&fixture, &["man", "arbiter"], 64, "man arbiter");
@@ -81,11 +81,11 @@ fn alone_it_prints_its_help() {
 #[test]
 fn an_existing_machine_is_not_another_one() {
     let fixture = Fixture::new();
-    assert!(fixture.output(&["sim", "--gpus", "2", "--memory", "24GiB", "--", "true"]).status.success());
-    assert!(fixture.output(&["sim", "--gpus", "2", "--", "true"]).status.success());
+    assert!(fixture.output(["sim", "--gpus", "2", "--memory", "24GiB", "--", "true"]).status.success());
+    assert!(fixture.output(["sim", "--gpus", "2", "--", "true"]).status.success());
     refused(&fixture, &["sim", "--gpus", "3", "--", "true"], 64, "has 2 GPU(s)");
     refused(&fixture, &["sim", "--memory", "80GiB", "--", "true"], 64, "24 GiB per GPU");
-    let report = fixture.json(&["sim", "report", "--json"]);
+    let report = fixture.json(["sim", "report", "--json"]);
     assert_eq!(report["gpus"].as_array().unwrap().len(), 2);
     for key in
         ["uuid", "memory_total_bytes", "memory_used_bytes", "memory_peak_bytes", "busy_ns", "switched_ns"]
@@ -93,9 +93,9 @@ fn an_existing_machine_is_not_another_one() {
         assert!(!report["gpus"][0][key].is_null(), "{key}");
     }
     assert!(report["processes"].is_array());
-    assert!(fixture.stdout(&["sim", "report"]).contains("24 GiB"));
+    assert!(fixture.stdout(["sim", "report"]).contains("24 GiB"));
     let shown =
-        fixture.output(&["run", "--sim", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
+        fixture.output(["run", "--sim", "--gpu", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]);
     assert_eq!(shown.stdout, b"1\n");
 }
 

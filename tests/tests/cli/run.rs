@@ -14,17 +14,17 @@ use crate::{refused, sleeper};
 #[test]
 fn run_becomes_the_command() {
     let fixture = Fixture::new();
-    let shell = |script: &str| fixture.output(&["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", script]);
+    let shell = |script: &str| fixture.output(["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", script]);
     assert_eq!(shell("exit 7").status.code(), Some(7));
     let mut cat = fixture.tenant(&[], "cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     cat.stdin.take().unwrap().write_all(b"through").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"through");
-    let mut command = fixture.vcuda(&["run", "--sim", "--", "sh", "-c", "echo $$"]);
+    let mut command = fixture.vcuda(["run", "--sim", "--", "sh", "-c", "echo $$"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let pid = child.id().to_string();
     assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap().trim(), pid);
 
-    let mut command = fixture.vcuda(&["run", "--sim", "--name", "named", "--gpu", "0", "--", "env"]);
+    let mut command = fixture.vcuda(["run", "--sim", "--name", "named", "--gpu", "0", "--", "env"]);
     let output = command
         .env("LD_PRELOAD", "libof-the-fixture.so")
         .env("LD_LIBRARY_PATH", "/of/the/user")
@@ -57,7 +57,7 @@ fn run_becomes_the_command() {
 #[test]
 fn visible_devices_are_left_alone_without_the_option() {
     let fixture = Fixture::new();
-    let mut command = fixture.vcuda(&["run", "--sim", "--", "sh", "-c", "echo \"<$CUDA_VISIBLE_DEVICES>\""]);
+    let mut command = fixture.vcuda(["run", "--sim", "--", "sh", "-c", "echo \"<$CUDA_VISIBLE_DEVICES>\""]);
     let output = command.env("CUDA_VISIBLE_DEVICES", "0").output().unwrap();
     assert_eq!(output.stdout, b"<0>\n");
 }
@@ -81,7 +81,7 @@ fn a_run_inside_a_run_is_refused() {
     let fixture = Fixture::new();
     let vcuda = release_dir().join("vcuda");
     let inner = format!("{} run --sim --memory 2Gi -- true", vcuda.display());
-    let output = fixture.output(&["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", &inner]);
+    let output = fixture.output(["run", "--sim", "--memory", "1Gi", "--", "sh", "-c", &inner]);
     assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&output.stderr).contains("already a tenant"), "{output:?}");
 }
@@ -93,15 +93,15 @@ fn runs_of_one_name_share_one_quota() {
     fn join<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
         [&["run", "--sim", "--name", "jobs"], arguments, &["--", "true"]].concat()
     }
-    assert!(fixture.output(&join(&[])).status.success());
-    assert!(fixture.output(&join(&["--memory", "2048Mi"])).status.success());
+    assert!(fixture.output(join(&[])).status.success());
+    assert!(fixture.output(join(&["--memory", "2048Mi"])).status.success());
     refused(&fixture, &join(&["--memory", "3Gi"]), 64, "--name jobs: it runs already with --memory 2 GiB");
     refused(&fixture, &join(&["--cores", "40"]), 64, "--cores 30 %");
     refused(&fixture, &join(&["--policy", "burst"]), 64, "--policy fixed");
     refused(&fixture, &join(&["--weight", "2"]), 64, "--weight 300");
     refused(&fixture, &join(&["--priority", "high"]), 64, "--priority normal");
-    assert!(fixture.output(&join(&["--weight", "300", "--priority", "normal"])).status.success());
-    let tenants = fixture.json(&["smi", "--json"])["gpus"][0]["tenants"].clone();
+    assert!(fixture.output(join(&["--weight", "300", "--priority", "normal"])).status.success());
+    let tenants = fixture.json(["smi", "--json"])["gpus"][0]["tenants"].clone();
     assert_eq!(tenants.as_array().unwrap().len(), 1);
     assert_eq!(tenants[0]["name"], "jobs");
 }
@@ -110,38 +110,38 @@ fn runs_of_one_name_share_one_quota() {
 fn set_changes_a_running_tenant() {
     let fixture = Fixture::new();
     let _tenant = sleeper(&fixture, &["--memory", "2Gi", "--cores", "30"], "live");
-    let told = fixture.stdout(&["set", "live", "--memory", "1.5GiB", "--cores", "12.5"]);
+    let told = fixture.stdout(["set", "live", "--memory", "1.5GiB", "--cores", "12.5"]);
     assert_eq!(told, "live resized to 1.5 GiB, 12.5 % fixed\n");
-    let tenant = fixture.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    let tenant = fixture.json(["smi", "--json"])["gpus"][0]["tenants"][0].clone();
     assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
     assert_eq!(tenant["core_limit_permille"], 125);
     assert_eq!(tenant["policy"], "fixed");
-    fixture.stdout(&["set", "live", "--policy", "burst"]);
-    let tenant = fixture.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    fixture.stdout(["set", "live", "--policy", "burst"]);
+    let tenant = fixture.json(["smi", "--json"])["gpus"][0]["tenants"][0].clone();
     let cores = |tenant: &serde_json::Value| {
         ["core_guarantee_permille", "core_limit_permille", "weight"].map(|key| tenant[key].as_u64().unwrap())
     };
     assert_eq!(tenant["policy"], "burst");
     assert_eq!(cores(&tenant), [125, 1000, 125]);
     assert_eq!(tenant["memory_limit_bytes"], 3_u64 << 29);
-    fixture.stdout(&["set", "live", "--cores-max", "50", "--weight", "7", "--priority", "low"]);
-    let tenant = fixture.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    fixture.stdout(["set", "live", "--cores-max", "50", "--weight", "7", "--priority", "low"]);
+    let tenant = fixture.json(["smi", "--json"])["gpus"][0]["tenants"][0].clone();
     assert_eq!(cores(&tenant), [125, 500, 7]);
     assert_eq!(tenant["priority"], "low");
-    assert!(fixture.stdout(&["smi"]).contains("low priority, weight 7"));
-    assert!(fixture.stdout(&["smi"]).contains("/ 12.5-50 %"));
+    assert!(fixture.stdout(["smi"]).contains("low priority, weight 7"));
+    assert!(fixture.stdout(["smi"]).contains("/ 12.5-50 %"));
     refused(&fixture, &["set", "live", "--cores", "60"], 64, "--cores-max 50 %");
     refused(&fixture, &["set", "live", "--policy", "fixed", "--cores-max", "50"], 64, "--policy burst");
     refused(&fixture, &["set", "live", "--cores", "0"], 64, "--policy best-effort");
-    fixture.stdout(&["set", "live", "--policy", "best-effort"]);
-    let tenant = fixture.json(&["smi", "--json"])["gpus"][0]["tenants"][0].clone();
+    fixture.stdout(["set", "live", "--policy", "best-effort"]);
+    let tenant = fixture.json(["smi", "--json"])["gpus"][0]["tenants"][0].clone();
     assert_eq!(cores(&tenant), [0, 125, 7]);
     refused(&fixture, &["set", "live", "--memory", "100Gi"], 64, "80 GiB");
     refused(&fixture, &["set", "dead", "--memory", "1Gi"], 64, "running are: live");
     // Several at once, or none.
     let _other = sleeper(&fixture, &["--memory", "2Gi"], "other");
     refused(&fixture, &["set", "live", "dead", "--memory", "3Gi"], 64, "set dead");
-    let told = fixture.stdout(&["set", "live", "other", "--memory", "3Gi"]);
+    let told = fixture.stdout(["set", "live", "other", "--memory", "3Gi"]);
     assert_eq!(told.lines().count(), 2, "{told}");
     assert!(told.ends_with("other resized to 3 GiB, no guarantee (what is left)\n"), "{told}");
 }
@@ -191,30 +191,30 @@ fn the_doctor_notes_more_time_than_there_is_and_no_missing_driver() {
     let _one = sleeper(&fixture, &["--memory", "1Gi", "--cores", "60"], long);
     let _two = sleeper(&fixture, &["--memory", "1Gi", "--cores", "70"], "two");
     // VCUDA_SIM is set: the simulated machine takes the place of the driver.
-    let doctor = || String::from_utf8(fixture.output(&["doctor"]).stdout).unwrap();
+    let doctor = || String::from_utf8(fixture.output(["doctor"]).stdout).unwrap();
     let told = doctor();
     assert!(!told.contains("NVIDIA driver"), "{told}");
     assert!(told.contains("the guarantees of its tenants add up to 130 % of its time"), "{told}");
     assert!(told.contains(&format!("tenant {long}  GPU-")), "{told}");
     // Without promises there is nothing to note.
-    fixture.stdout(&["set", long, "two", "--policy", "best-effort"]);
+    fixture.stdout(["set", long, "two", "--policy", "best-effort"]);
     assert!(!doctor().contains("guarantees"));
 }
 
 #[test]
 fn help_and_version_are_commands_too() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.stdout(&["version"]), fixture.stdout(&["--version"]));
-    assert_eq!(fixture.stdout(&["help", "run"]), fixture.stdout(&["run", "--help"]));
+    assert_eq!(fixture.stdout(["version"]), fixture.stdout(["--version"]));
+    assert_eq!(fixture.stdout(["help", "run"]), fixture.stdout(["run", "--help"]));
     refused(&fixture, &["smo"], 64, "'smi'");
 }
 
 #[test]
 fn dead_directories_are_removed_by_the_next_command() {
     let fixture = Fixture::new();
-    assert!(fixture.output(&["run", "--sim", "--name", "gone", "--", "true"]).status.success());
+    assert!(fixture.output(["run", "--sim", "--name", "gone", "--", "true"]).status.success());
     assert!(fixture.runtime().join("vcuda/containers").join("gone").exists());
-    fixture.stdout(&["smi", "--json"]);
+    fixture.stdout(["smi", "--json"]);
     assert!(!fixture.runtime().join("vcuda/containers").join("gone").exists());
 }
 
@@ -223,7 +223,7 @@ fn inside_a_tenant_smi_shows_that_tenant() {
     let fixture = Fixture::new();
     let _other = sleeper(&fixture, &["--memory", "1Gi"], "other");
     let vcuda = release_dir().join("vcuda");
-    let output = fixture.output(&[
+    let output = fixture.output([
         "run",
         "--sim",
         "--memory",
@@ -247,7 +247,7 @@ fn damaged_limits_are_found_by_the_doctor() {
     let fixture = Fixture::new();
     let _tenant = sleeper(&fixture, &["--memory", "1Gi"], "hurt");
     fs::write(fixture.runtime().join("vcuda/containers").join("hurt/limits"), "rubbish").unwrap();
-    let output = fixture.output(&["doctor", "--sim", "--json"]);
+    let output = fixture.output(["doctor", "--sim", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let findings = fixture.findings();
     let broken = findings.iter().filter(|finding| finding["health"] == "broken");

@@ -198,7 +198,7 @@ fn selectors_and_forms() {
     let uuid = second.split("UUID: ").nth(1).unwrap().trim_end_matches(')');
     for selector in ["1", uuid, &uuid[..12]] {
         let query = ["smi", "-i", selector, "--query-gpu=index,uuid", "--format=csv,noheader"];
-        assert_eq!(fixture.stdout(&query), format!("1, {uuid}\n"), "{selector}");
+        assert_eq!(fixture.stdout(query), format!("1, {uuid}\n"), "{selector}");
     }
     assert_eq!(
         fixture.stdout(["smi", "--query-gpu=memory.total,memory.used", "-i", "0"]),
