@@ -16,12 +16,18 @@ use flate2::write::GzEncoder;
 use crate::args::SupportBundleArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
-use collect::Part;
 
 /// Folder of the files in the archive.
 const FOLDER: &str = "support";
 /// File that lists the others.
 const MANIFEST: &str = "MANIFEST";
+
+#[derive(Debug)]
+struct Part {
+    name: String,
+    /// The bytes, or the reason why there are none.
+    content: Result<Vec<u8>, String>,
+}
 
 /// Collects everything, writes the archive and names it.
 pub(crate) fn support_bundle(args: &SupportBundleArgs, environment: &Environment) -> Result<(), Failure> {

@@ -33,8 +33,8 @@ mod pods;
 pub(crate) use fit::Score;
 use fit::{Asked, fits, score};
 pub(crate) use nodes::Nodes;
+use offers::PodKey;
 pub(crate) use pods::BoundPods;
-use pods::PodKey;
 
 /// Largest question (bytes): whole nodes of a large cluster.
 const BODY_MAX: usize = 256 << 20;

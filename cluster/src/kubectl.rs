@@ -13,6 +13,7 @@ use vcuda_daemon::life::{self, RunError};
 
 mod collect;
 pub mod explain;
+mod finding;
 mod gather;
 pub mod metrics;
 mod shared_claim;

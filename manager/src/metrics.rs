@@ -32,7 +32,8 @@ use crate::grant::Grant;
 use crate::observe::Snapshot;
 use crate::observe::SnapshotCache;
 use encode::Scraped;
-pub use instruments::{Audited, Instruments, Moved, Registration};
+pub use instruments::{Instruments, Moved, Registration};
+pub use rows::Audited;
 
 /// Sources of the metrics.
 #[derive(Clone)]

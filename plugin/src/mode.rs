@@ -4,20 +4,23 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use nix::fcntl::Flock;
+use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
+use vcuda_daemon::lock_file;
 use vcuda_manager_api::v1;
 
 use crate::cdi::{ClaimRecord, SlotRecord, Store};
 use crate::ids::Slot;
 use crate::manager::Manager;
 use crate::register::Directories;
-use crate::run::{LOCK_POLL, try_lock};
 
+/// Interval of tries to take the node's locks.
+const LOCK_POLL: Duration = Duration::from_millis(20);
 /// Beginning of the keys of all claims' grants.
 pub(crate) const CLAIM_KEYS: &str = "claim-";
 /// Longest wait for the manager's list of grants. If the manager does not answer, the files decide.
@@ -181,6 +184,15 @@ fn refusal_text(mode: Mode, live: &BTreeSet<String>) -> Option<String> {
             shown.join(", ")
         )
     })
+}
+
+/// Takes the file lock at `path` for this process; `WouldBlock` if another process holds it.
+fn try_lock(path: &Path) -> io::Result<Flock<File>> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    let file = lock_file::open(path)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
 #[cfg(test)]

@@ -1,20 +1,14 @@
 //! Start of the device plugin's parts, and its end by a signal.
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use kube::Client;
-use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use vcuda_daemon::api_server;
 use vcuda_daemon::http;
 use vcuda_daemon::life::{self, Ends, RunError};
-use vcuda_daemon::lock_file;
 use vcuda_daemon::pages::{Daemon, Problems, pages};
 
 use crate::annotation_reconciler;
@@ -41,8 +35,6 @@ use vcuda_kubelet_api::CHECKPOINT;
 
 /// Reporter of the plugin's events (`reportingController`: a qualified name).
 const CONTROLLER: &str = "vcuda.io/device-plugin";
-/// Interval of tries to take the node's locks.
-pub(crate) const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// Runs the device plugin until a signal ends it.
 pub fn run(config: Config) -> Result<(), RunError> {
@@ -127,15 +119,6 @@ async fn cluster(config: &Config) -> Result<Option<(Client, Cluster)>, RunError>
 fn missing_gpus(node: &NodeReceiver) -> Option<String> {
     let is_unknown = node.borrow().is_none();
     is_unknown.then(|| "the manager has not said yet which GPUs there are".to_owned())
-}
-
-/// Takes the file lock at `path` for this process; `WouldBlock` if another process holds it.
-pub(crate) fn try_lock(path: &Path) -> io::Result<Flock<File>> {
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    let file = lock_file::open(path)?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
 /// Parts that only read, so that they may run beside another plugin.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use super::Part;
 use super::files::{configuration, limits, log, text};
 use super::redact::without_secrets;
 use crate::args::{DoctorArgs, SupportBundleArgs};
@@ -20,13 +21,6 @@ const PART_WITHIN: Duration = Duration::from_secs(20);
 const WIDTH: usize = 160;
 /// The daemons' units, whose log is read.
 const UNITS: [&str; 4] = ["vcuda-manager", "vcuda-device-plugin", "vcuda-dra-driver", "vcuda-cluster"];
-
-#[derive(Debug)]
-pub(super) struct Part {
-    pub(super) name: String,
-    /// The bytes, or the reason why there are none.
-    pub(super) content: Result<Vec<u8>, String>,
-}
 
 type Maker = Box<dyn FnOnce() -> Result<String, Failure> + Send>;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use vcuda_region::directory;
 
-use super::collect::Part;
+use super::Part;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::pods::PodKey;
 use crate::admit::Share;
+
+/// Namespace and name of a pod.
+pub(super) type PodKey = (String, String);
 
 /// How long an offer counts at most: a pod that is not bound by then went nowhere, or waits for something else.
 const OPEN: Duration = Duration::from_secs(5);

@@ -15,7 +15,7 @@ use vcuda_daemon::api_server::read_watch;
 use vcuda_quota::pods::node_gpus::{NodeGpus, container_key};
 
 use super::fit::{containers, left_beside};
-use super::offers::Offers;
+use super::offers::{Offers, PodKey};
 use crate::admit::{Rules, Share};
 
 /// Pods that have a node and have not ended.
@@ -66,9 +66,6 @@ impl BoundPod {
         waiting.into_iter()
     }
 }
-
-/// Namespace and name of a pod.
-pub(super) type PodKey = (String, String);
 
 type ByNode = HashMap<String, HashMap<PodKey, BoundPod>>;
 

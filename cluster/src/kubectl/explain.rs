@@ -3,8 +3,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use serde::Serialize;
 
+use super::finding::Finding;
 use super::shared_claim;
 use super::too_large::Largest;
 
@@ -26,16 +26,6 @@ pub(crate) struct Evidence {
 pub(crate) struct Told {
     pub(crate) reason: String,
     pub(crate) message: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Finding {
-    /// Origin of the reason: an event's reason, or a part of the pod.
-    pub(crate) source: String,
-    /// The reason, in the words of its origin.
-    pub(crate) reason: String,
-    /// Remedy for the pod's author or the cluster's operator.
-    pub(crate) remedy: String,
 }
 
 /// Texts of events, and the remedy; docs/generated/remedies.md is made of them. The first that is in the text counts.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
-use super::explain::Finding;
+use super::finding::Finding;
 
 /// Requests that a container uses together.
 type Group = BTreeSet<String>;

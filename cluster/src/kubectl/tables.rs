@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use vcuda_quota::MemorySize;
 
 use super::collect::{Gpu, Share, Snapshot};
-use super::explain::{Evidence, Finding, phase};
+use super::explain::{Evidence, phase};
+use super::finding::Finding;
 
 /// GPUs, with what each has left.
 pub(super) fn gpus(snapshot: &Snapshot, as_json: bool) -> String {

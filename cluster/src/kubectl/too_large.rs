@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use vcuda_quota::pods::quantity;
 
-use super::explain::Finding;
+use super::finding::Finding;
 
 /// Prefix of resources and device classes of vcuda.
 const OURS: &str = "vcuda.io";

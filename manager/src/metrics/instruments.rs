@@ -1,6 +1,5 @@
 //! Counters that the manager's parts update as events happen.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +9,9 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use vcuda_region::GpuUuid;
 
 use super::age_seconds;
+use super::rows::Audited;
 use super::series::{self, Series};
 
 const LATENCIES: [f64; 12] =
@@ -67,15 +66,6 @@ impl Moved {
         };
         [("result", result)]
     }
-}
-
-/// Findings of the audit at its last look. Missing entries are 0.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Audited {
-    /// Memory of processes of no known tenant, by GPU (bytes).
-    pub unregistered_bytes: BTreeMap<GpuUuid, u64>,
-    /// Memory beyond a tenant's limit by NVML, by its id and GPU (bytes).
-    pub over_bytes: BTreeMap<(String, GpuUuid), u64>,
 }
 
 type One = [(&'static str, &'static str); 1];

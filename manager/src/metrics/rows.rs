@@ -10,11 +10,19 @@ use vcuda_quota::Quota;
 use vcuda_region::GpuUuid;
 use vcuda_region::suspension::SuspendState;
 
-use super::instruments::Audited;
 use super::labels::{ContainerLabels, UsedLabels};
 use crate::gpu::{Gpu, Inventory};
 use crate::grant::Grant;
 use crate::observe::{Device, Snapshot, Tenant};
+
+/// Findings of the audit at its last look. Missing entries are 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Audited {
+    /// Memory of processes of no known tenant, by GPU (bytes).
+    pub unregistered_bytes: BTreeMap<GpuUuid, u64>,
+    /// Memory beyond a tenant's limit by NVML, by its id and GPU (bytes).
+    pub over_bytes: BTreeMap<(String, GpuUuid), u64>,
+}
 
 #[derive(Debug)]
 pub(super) struct TenantRow<'a> {

@@ -7,7 +7,8 @@ use vcuda_quota::pods::{AmountsError, overlaid, without_guarantee};
 use vcuda_quota::{Quota, QuotaChange};
 
 use super::claim::Share;
-use super::prepare::{PrepareError, key_prefix};
+use super::prepare::error::PrepareError;
+use super::prepare::names::key_prefix;
 use super::users::Group;
 use crate::amounts::{Asked, Counted, asked, most_permille};
 use crate::ids::digest;

@@ -21,8 +21,8 @@ use crate::bind::BindSettings;
 use crate::cdi::{CdiDevice, ClaimRecord, Prepared};
 
 mod devices;
-mod error;
-mod names;
+pub(super) mod error;
+pub(super) mod names;
 mod record;
 mod restore;
 mod unprepare;

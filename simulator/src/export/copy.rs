@@ -1,5 +1,5 @@
 //! Copies of consecutive bytes (CUDA Driver API, "Memory Management"). Each exists as a synchronous and an asynchronous
-//! call, for the legacy and the per-thread default stream; all become a [`Transfer`].
+//! call, for the legacy and the per-thread default stream; all become a `Transfer`.
 
 use crate::export::copy_shapes;
 use crate::export::prelude::*;
