@@ -7,6 +7,7 @@ pub mod view;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
@@ -41,8 +42,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const FEWEST_DESCRIPTORS: u64 = 12;
 /// What tonic says of a call that took longer, which it cancels.
 const TIMED_OUT: &str = "Timeout expired";
-/// Time after which a manager that does not answer the first call counts as silent.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// A manager that does not answer the first call counts as silent after so many looks, each so long: two seconds. A look lasts longer where
+/// processor time lacks, and the manager then has more time, too.
+const LOOKS: (u32, Duration) = (20, Duration::from_millis(100));
 /// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
 const STARTS_WITHIN_NS: u64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
@@ -161,9 +163,13 @@ impl ManagerClient {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
-            tokio::time::timeout(ANSWERS_WITHIN, admitted(socket))
-                .await
-                .unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
+            let mut answer = pin!(admitted(socket));
+            for _ in 0..LOOKS.0 {
+                if let Ok(channel) = tokio::time::timeout(LOOKS.1, &mut answer).await {
+                    return channel;
+                }
+            }
+            Err(Unreached::Silent(socket.to_owned()))
         })?;
         Ok(ManagerClient { runtime, channel, socket: socket.to_owned() })
     }
