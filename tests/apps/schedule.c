@@ -10,15 +10,18 @@
  *   S k         the thread waits for stream k      D  for its current context      Q k,us  polls stream k every us
  *   H k,us      a host function that takes us
  *   V k,i       the stream waits for flag i      U i  the flag comes
+ *   I k,g,us,n  as L; a signal handler comes while a launch waits, and launches, too
+ *   J k,g,us,n  as I; the handler leaves the step by siglongjmp
  *   X c         context c becomes the thread's current one      N k  makes stream k anew      C c  makes context c anew
  *   P us        sleeps      T  stops the process (SIGSTOP)
  * Results are not looked at: some steps fail behind others, and a schedule goes on. */
 #include "driver.h"
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
-enum { CONTEXTS = 48, STREAMS = 320, EVENTS = 4, FLAGS = 64, THREADS = 64, STEPS = 256, ROUND_NS = 100000, POLLS = 20000 };
+enum { CONTEXTS = 48, STREAMS = 320, EVENTS = 4, FLAGS = 64, THREADS = 64, STEPS = 256, ROUND_NS = 100000, POLLS = 20000, SIGNAL_US = 700 };
 struct step {
     char what;
     unsigned long long a, b, c, d;
@@ -28,6 +31,11 @@ struct step {
 struct thread {
     int count;
     struct step steps[STEPS];
+    pthread_t id;
+    const struct step *volatile signalled; /* the step in which handlers launch */
+    volatile unsigned long calls;          /* of such steps so far, odd within one */
+    unsigned long calls_before;
+    sigjmp_buf top;
 };
 static struct {
     CUcontext context;
@@ -43,6 +51,8 @@ static unsigned rounds[FLAGS];
 /* What this thread has launched on the stream that it captures. */
 static __thread unsigned long long captured_stream;
 static __thread size_t captured_launches;
+static __thread struct thread *self;
+static int has_signals;
 
 static CUstream new_stream(unsigned long long number)
 {
@@ -80,6 +90,39 @@ static CUresult kernel(const struct step *step)
     unsigned long long c = context_of(step->a), ns = step->c * 1000;
     void *params[] = {&ns};
     return cuLaunchKernel(all[c].spin, step->b, 1, 1, 1, 1, 1, 0, all[c].streams[step->a % streams], params, NULL);
+}
+static void on_signal(int number)
+{
+    const struct step *step = self ? self->signalled : NULL;
+    (void)number;
+    if (!step) return;
+    self->signalled = NULL;
+    kernel(step);
+    if (step->what == 'J') siglongjmp(self->top, 1);
+    self->signalled = step;
+}
+static void launch_signalled(const struct step *step)
+{
+    if (!sigsetjmp(self->top, 1))
+        for (unsigned long long i = 0; i < step->d; i++) {
+            self->signalled = step;
+            self->calls++;
+            kernel(step);
+            self->calls++;
+            self->signalled = NULL;
+        }
+    self->calls += self->calls % 2;
+}
+/* Signals a thread that is in the same launch at two looks: in virtual time it waits there. */
+static void signal_for_ever(int count)
+{
+    for (;; usleep(SIGNAL_US))
+        for (int i = 0; i < count; i++) {
+            struct thread *thread = &threads[i];
+            unsigned long calls = thread->calls;
+            if (calls % 2 && calls == thread->calls_before && thread->signalled) pthread_kill(thread->id, SIGUSR1);
+            thread->calls_before = calls;
+        }
 }
 static void launch_graph(struct step *step)
 {
@@ -139,6 +182,8 @@ static void play(struct step *s)
         if (s->a == captured_stream) captured_launches += s->d;
         for (unsigned long long i = 0; i < s->d; i++) kernel(s);
         break;
+    case 'I':
+    case 'J': launch_signalled(s); break;
     case 'G': launch_graph(s); break;
     case 'B':
         if (cuStreamBeginCapture_v2(stream_of(s->a), (int)s->b) != SUCCESS) break;
@@ -174,6 +219,7 @@ static long long now_ns(void)
 static void *body(void *of)
 {
     struct thread *thread = of;
+    self = thread;
     cuCtxSetCurrent(all[0].context);
     for (;;) {
         long long begun = now_ns();
@@ -196,15 +242,17 @@ static int read_script(char *script)
         if (*word == '|') continue;
         struct step *step = &threads[count].steps[threads[count].count++];
         step->d = 1;
+        has_signals |= *word == 'I' || *word == 'J';
         sscanf(word, "%c%llu,%llu,%llu,%llu", &step->what, &step->a, &step->b, &step->c, &step->d);
     }
     return count + 1;
 }
 int main(int argc, char **argv)
 {
-    pthread_t last;
+    struct sigaction action = {.sa_handler = on_signal};
     int count = argc > 1 ? read_script(argv[1]) : 0;
     if (!count) return 64;
+    CHECK(!sigaction(SIGUSR1, &action, NULL));
     setup();
     OK(cuMemAlloc_v2(&flags, 4096));
     OK(cuMemsetD32_v2(flags, 0, FLAGS));
@@ -213,7 +261,8 @@ int main(int argc, char **argv)
     if (failures) return 1;
     printf("started\n");
     fflush(stdout);
-    for (int i = 1; i < count; i++) CHECK(!pthread_create(&last, NULL, body, &threads[i]));
+    for (int i = !has_signals; i < count; i++) CHECK(!pthread_create(&threads[i].id, NULL, body, &threads[i]));
+    if (has_signals) signal_for_ever(count);
     body(&threads[0]);
     return 1;
 }

@@ -47,6 +47,8 @@ pub enum Waited {
     Woken,
     /// The time was over.
     TimedOut,
+    /// By [`Table::interrupt`]: the thread is to send itself this signal.
+    Interrupted(u32),
 }
 
 /// Futex that is woken at the end of a thread.
@@ -73,6 +75,7 @@ impl Table {
         entry.pid.store(pid, Relaxed);
         entry.name.store(0, Relaxed);
         entry.stopped.store(0, Relaxed);
+        entry.signal.store(0, Relaxed);
         self.arrive(&locked, thread);
         Some(thread)
     }
@@ -138,11 +141,53 @@ impl Table {
         self.now_ns.load(Relaxed)
     }
 
-    /// Suspends the running `thread` until `at_ns`.
-    pub fn sleep_until(&self, thread: Thread, at_ns: u64) {
+    /// Suspends the running `thread` until `at_ns`: `TimedOut`, or `Interrupted`.
+    pub fn sleep_until(&self, thread: Thread, at_ns: u64) -> Waited {
         self.await_turn(thread);
         let at_ns = at_ns.max(self.now_ns()).saturating_add(self.costs().late_ns);
-        self.give_up(thread, state::READY, at_ns);
+        // A wait on a futex that no thread wakes.
+        self.entry(thread).mask.store(0, Relaxed);
+        self.wait(thread, at_ns)
+    }
+
+    fn wait(&self, thread: Thread, until_ns: u64) -> Waited {
+        let entry = self.entry(thread);
+        if entry.signal.load(Relaxed) == 0 {
+            self.give_up(thread, state::WAITING, until_ns);
+        }
+        match entry.signal.swap(0, Relaxed) {
+            0 if entry.woken.load(Relaxed) == 1 => Waited::Woken,
+            0 => Waited::TimedOut,
+            signal => Waited::Interrupted(signal),
+        }
+    }
+
+    /// Interrupts the wait of the thread `name` of process `pid`, or its next one: as a signal does, but at the place where the thread
+    /// gives up its turn. Returns whether there is such a thread.
+    pub fn interrupt(&self, thread: Thread, pid: u32, name: u64, signal: u32) -> bool {
+        self.await_turn(thread);
+        let locked = self.lock();
+        let is_it = |entry: &&Entry| {
+            entry.state.load(Relaxed) != state::FREE
+                && entry.pid.load(Relaxed) == pid
+                && entry.name.load(Relaxed) == name
+        };
+        let Some(entry) = self.entries.iter().find(is_it) else { return false };
+        entry.signal.store(signal, Relaxed);
+        if entry.state.load(Relaxed) == state::WAITING {
+            self.ready(entry);
+        }
+        drop(locked);
+        self.spend(thread, self.costs().yield_ns);
+        true
+    }
+
+    /// Makes a waiting thread ready.
+    fn ready(&self, entry: &Entry) {
+        let at_ns = self.now_ns.load(Relaxed) + self.costs().late_ns;
+        entry.at_ns.store(at_ns, Relaxed);
+        entry.state.store(state::READY, Relaxed);
+        self.horizon_ns.fetch_min(at_ns, Relaxed);
     }
 
     /// Suspends the running `thread` on a futex until `until_ns`, unless `is_changed` returns true.
@@ -165,8 +210,7 @@ impl Table {
         entry.mask.store(mask, Relaxed);
         let late_ns = self.costs().late_ns;
         let at_ns = until_ns.map_or(NEVER, |until_ns| until_ns.max(self.now_ns()).saturating_add(late_ns));
-        self.give_up(thread, state::WAITING, at_ns);
-        if entry.woken.load(Relaxed) == 1 { Waited::Woken } else { Waited::TimedOut }
+        self.wait(thread, at_ns)
     }
 
     /// Wakes at most `count` waiters of a futex in the order of arrival. Returns their number.
@@ -200,11 +244,8 @@ impl Table {
             let Some(entry) = waiting.min_by_key(|entry| entry.order.load(Relaxed)) else {
                 break;
             };
-            let at_ns = self.now_ns.load(Relaxed) + self.costs().late_ns;
             entry.woken.store(1, Relaxed);
-            entry.at_ns.store(at_ns, Relaxed);
-            entry.state.store(state::READY, Relaxed);
-            self.horizon_ns.fetch_min(at_ns, Relaxed);
+            self.ready(entry);
             woken += 1;
         }
         woken
@@ -224,7 +265,9 @@ impl Table {
                 && entry.name.load(Relaxed) == name
         };
         let has_ended = || !self.entries.iter().any(is_it);
-        self.wait_on(thread, end_of(pid, name), u32::MAX, None, has_ended);
+        while let Waited::Interrupted(_) = self.wait_on(thread, end_of(pid, name), u32::MAX, None, has_ended)
+        {
+        }
     }
 
     /// Runs `wait`, which waits outside of virtual time, without holding the turn.

@@ -10,7 +10,7 @@ use crate::kernel;
 
 /// Maximum number of threads of an experiment.
 pub(crate) const THREADS: usize = 256;
-const MAGIC: u64 = u64::from_be_bytes(*b"vcclock4");
+const MAGIC: u64 = u64::from_be_bytes(*b"vcclock5");
 
 /// Costs of operations (virtual ns).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,8 @@ pub(crate) struct Entry {
     pub(crate) mask: AtomicU32,
     /// 1 if the process is stopped, so that the thread gets no turn.
     pub(crate) stopped: AtomicU32,
+    /// Signal that interrupts the thread's next wait; 0 if there is none.
+    pub(crate) signal: AtomicU32,
     /// Name within its process; 0 for a first thread.
     pub(crate) name: AtomicU64,
 }

@@ -7,6 +7,7 @@ use libc::{c_int, c_long, timespec};
 use vcuda_clock::{FutexKey, Table, Thread, Waited, kernel};
 
 use crate::part::{Part, part};
+use crate::signal::signal_self;
 use crate::time::{answer, ns_of, timespec_of};
 
 /// syscall(2). Arguments beyond those of the call have undefined values, and are passed on.
@@ -130,6 +131,10 @@ fn wait(
         Waited::Woken => 0,
         Waited::Changed => -(libc::EAGAIN as isize),
         Waited::TimedOut => -(libc::ETIMEDOUT as isize),
+        Waited::Interrupted(signal) => {
+            signal_self(signal as usize);
+            -(libc::EINTR as isize)
+        }
     }
 }
 

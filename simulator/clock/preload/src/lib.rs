@@ -17,5 +17,6 @@
 
 mod futex;
 mod part;
+mod signal;
 mod threads;
 mod time;

@@ -6,9 +6,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{
     c_int, idtype_t, nfds_t, pid_t, pollfd, pthread_attr_t, pthread_t, rusage, siginfo_t, sigset_t, timespec,
 };
-use vcuda_clock::{Table, Thread, kernel};
+use vcuda_clock::{Table, Thread, Waited, kernel};
 
 use crate::part::{Part, begin_thread, end_process, end_thread, part};
+use crate::signal::signal_self;
 use crate::time::{ns_of, small};
 
 /// Interval at which a wait for descriptors polls them (ns, virtual).
@@ -24,6 +25,7 @@ fn register(number: c_int) -> usize {
 
 type Body = extern "C" fn(*mut c_void) -> *mut c_void;
 type Create = unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Body, *mut c_void) -> c_int;
+type Kill = unsafe extern "C" fn(pthread_t, c_int) -> c_int;
 type Join = unsafe extern "C" fn(pthread_t, *mut *mut c_void) -> c_int;
 
 /// Address of libc's own function of this name, cached in `cell`.
@@ -50,6 +52,13 @@ fn real_join() -> Join {
     let address = core::ptr::with_exposed_provenance::<()>(next(c"pthread_join", &CELL));
     // SAFETY: libc has this function, of this type.
     unsafe { core::mem::transmute::<*const (), Join>(address) }
+}
+
+fn real_kill() -> Kill {
+    static CELL: AtomicUsize = AtomicUsize::new(0);
+    let address = core::ptr::with_exposed_provenance::<()>(next(c"pthread_kill", &CELL));
+    // SAFETY: libc has this function, of this type.
+    unsafe { core::mem::transmute::<*const (), Kill>(address) }
 }
 
 /// Start function of a new thread, and its identity.
@@ -203,7 +212,12 @@ pub unsafe extern "C" fn ppoll(
         if found != 0 || now_ns >= end_ns {
             return found;
         }
-        table.sleep_until(thread, end_ns.min(now_ns.saturating_add(ASK_NS)));
+        if let Waited::Interrupted(signal) =
+            table.sleep_until(thread, end_ns.min(now_ns.saturating_add(ASK_NS)))
+        {
+            signal_self(signal as usize);
+            return small(-(libc::EINTR as isize));
+        }
     }
 }
 
@@ -216,11 +230,18 @@ pub extern "C" fn raise(signal: c_int) -> c_int {
         table.stop_self(thread, own, || sent = kernel::signal(own, signal));
         return c_int::from(sent.is_err());
     }
-    // SAFETY: no arguments.
-    let number = unsafe { kernel::call(libc::SYS_gettid, [0; 6]) };
-    let arguments = [own as usize, number.unsigned_abs(), register(signal), 0, 0, 0];
-    // SAFETY: no pointers.
-    small(unsafe { kernel::call(libc::SYS_tgkill, arguments) })
+    small(signal_self(register(signal)))
+}
+
+/// pthread_kill(3) of a thread of this process. In virtual time the signal comes as the thread waits, or at its next wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_kill(id: pthread_t, signal: c_int) -> c_int {
+    if let (Part::Takes(table, thread), Ok(number)) = (part(), u32::try_from(signal)) {
+        let is_known = table.interrupt(thread, std::process::id(), id, number);
+        return if is_known { 0 } else { libc::ESRCH };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { real_kill()(id, signal) }
 }
 
 /// _exit(2)

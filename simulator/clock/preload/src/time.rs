@@ -1,9 +1,10 @@
 //! libc's clocks, sleeping and yielding in virtual time.
 
 use libc::{c_int, c_uint, clockid_t, time_t, timespec, timeval, useconds_t};
-use vcuda_clock::{Table, Thread, kernel};
+use vcuda_clock::{Table, Thread, Waited, kernel};
 
 use crate::part::{Part, part};
+use crate::signal::signal_self;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -102,9 +103,27 @@ pub unsafe extern "C" fn time(to: *mut time_t) -> time_t {
     now.tv_sec
 }
 
-/// Sleeps in virtual time.
-fn nap(table: &'static Table, thread: Thread, ns: u64) {
-    table.sleep_until(thread, table.now_ns().saturating_add(ns));
+/// Sleeps in virtual time. Returns 0, or EINTR after a signal, with the time that is left.
+fn nap(table: &'static Table, thread: Thread, until_ns: u64) -> (c_int, u64) {
+    match table.sleep_until(thread, until_ns) {
+        Waited::Interrupted(signal) => {
+            let left_ns = until_ns.saturating_sub(table.now_ns());
+            signal_self(signal as usize);
+            (libc::EINTR, left_ns)
+        }
+        _ => (0, 0),
+    }
+}
+
+/// Writes the time that is left (ns) where the caller wants it, if it does.
+///
+/// # Safety
+/// `left` is null, or can be written.
+unsafe fn tell_left(left: *mut timespec, left_ns: u64) {
+    if !left.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { left.write(timespec_of(left_ns)) };
+    }
 }
 
 /// nanosleep(2)
@@ -114,8 +133,14 @@ pub unsafe extern "C" fn nanosleep(time: *const timespec, left: *mut timespec) -
         return really(libc::SYS_nanosleep, [time.addr(), left.addr(), 0, 0]);
     };
     // SAFETY: the caller's promise.
-    nap(table, thread, ns_of(unsafe { &*time }));
-    0
+    let until_ns = table.now_ns().saturating_add(ns_of(unsafe { &*time }));
+    let (error, left_ns) = nap(table, thread, until_ns);
+    if error == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { tell_left(left, left_ns) };
+    small(-(error as isize))
 }
 
 /// clock_nanosleep(2), which returns the error instead of setting errno.
@@ -135,13 +160,16 @@ pub unsafe extern "C" fn clock_nanosleep(
     };
     // SAFETY: the caller's promise.
     let ns = ns_of(unsafe { &*time });
-    if flags & libc::TIMER_ABSTIME == 0 {
-        nap(table, thread, ns);
-    } else {
+    if flags & libc::TIMER_ABSTIME != 0 {
         let zero_ns = if clock == libc::CLOCK_REALTIME { table.since_1970_ns() } else { 0 };
-        table.sleep_until(thread, ns.saturating_sub(zero_ns));
+        return nap(table, thread, ns.saturating_sub(zero_ns)).0;
     }
-    0
+    let (error, left_ns) = nap(table, thread, table.now_ns().saturating_add(ns));
+    if error != 0 {
+        // SAFETY: the caller's promise.
+        unsafe { tell_left(left, left_ns) };
+    }
+    error
 }
 
 /// usleep(3)

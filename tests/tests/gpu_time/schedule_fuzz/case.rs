@@ -10,6 +10,7 @@
 //! at 4500 resume 0            SIGCONT
 //! at 5000 kill 0              SIGKILL
 //! at 5200 start 0             the same script, as a new process
+//! lies                        its `usage` claims 512 busy contexts
 //! stays                       a process that stops itself is not continued at the next look
 //! ```
 
@@ -41,6 +42,7 @@ pub(crate) struct Case {
     /// Milliseconds from the beginning, in order.
     pub(crate) events: Vec<(u64, Event)>,
     pub(crate) stays: bool,
+    pub(crate) lies: bool,
 }
 
 impl fmt::Display for Case {
@@ -65,6 +67,9 @@ impl fmt::Display for Case {
         if self.stays {
             writeln!(f, "stays")?;
         }
+        if self.lies {
+            writeln!(f, "lies")?;
+        }
         Ok(())
     }
 }
@@ -80,6 +85,7 @@ impl FromStr for Case {
             scripts: Vec::new(),
             events: Vec::new(),
             stays: false,
+            lies: false,
         };
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let wrong = |_| format!("what is {line:?}?");
@@ -90,6 +96,7 @@ impl FromStr for Case {
                 "neighbour" => case.neighbour = Some(rest.parse().map_err(wrong)?),
                 "process" => case.scripts.push(rest.parse()?),
                 "stays" => case.stays = true,
+                "lies" => case.lies = true,
                 "at" => {
                     let words: Vec<&str> = rest.split(' ').collect();
                     let [at_ms, what, number] = words[..] else {

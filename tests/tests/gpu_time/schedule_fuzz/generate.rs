@@ -33,8 +33,12 @@ pub(crate) mod family {
     pub(crate) const BESIDE_CAPTURES: u32 = 1 << 16;
     /// Kernels and graphs of up to five seconds.
     pub(crate) const LONG: u32 = 1 << 17;
+    /// Signal handlers launch while a launch waits, and leave it by a jump.
+    pub(crate) const SIGNALS: u32 = 1 << 18;
+    /// The tenant claims contexts in its `usage` that it does not have.
+    pub(crate) const LIES: u32 = 1 << 19;
     pub(crate) const ALL: u32 = (1 << COUNT) - 1;
-    pub(crate) const COUNT: u32 = 18;
+    pub(crate) const COUNT: u32 = 20;
 }
 
 /// Features that are tried by default: all but those known to get through (docs/limits.md: "Work of a process that
@@ -52,13 +56,20 @@ const LONGEST_KILLED_US: u64 = 2_000;
 const LONGEST_LONG_US: u64 = 5_000_000;
 const CAPS: [u32; 5] = [10, 20, 30, 50, 75];
 const NEIGHBOURS: [u32; 4] = [25, 50, 70, 90];
+/// The first of the features that came later.
+const FIRST_LATER: u32 = 18;
 /// The case of a seed.
 pub(crate) fn case(seed: u64, families: u32) -> Case {
     let mut random = Rng::with_seed(seed);
     // Few at a time: what breaks a promise is seen better so.
     let chance = random.u32(1..5);
     let is_taken = |_: &u32| random.u32(..6) < chance;
-    let taken: u32 = (0..family::COUNT).map(|bit| 1 << bit).filter(is_taken).sum();
+    let taken: u32 = (0..FIRST_LATER).map(|bit| 1 << bit).filter(is_taken).sum();
+    // From numbers of their own, so that a seed of before plays the case of before.
+    let mut later = Rng::with_seed(!seed);
+    let taken = (FIRST_LATER..family::COUNT)
+        .filter(|_| later.u32(..6) < chance)
+        .fold(taken, |sum, bit| sum | 1 << bit);
     let families = families & taken;
     let has = |family: u32| families & family != 0;
     let longest_us = if has(family::KILLS) && !has(family::LONG_ENDS) {
@@ -84,7 +95,7 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let mut events = events(&mut random, families, processes, &caps);
     events.retain(|(at_ms, _)| *at_ms < lasts_ms);
     events.sort_by_key(|(at_ms, _)| *at_ms);
-    Case { lasts_ms, cap, neighbour, scripts, events, stays: has(family::LONG_ENDS) }
+    Case { lasts_ms, cap, neighbour, scripts, events, stays: has(family::LONG_ENDS), lies: has(family::LIES) }
 }
 
 fn events(random: &mut Rng, families: u32, processes: usize, caps: &[u32]) -> Vec<(u64, Event)> {

@@ -1,6 +1,10 @@
 //! Plays a case in virtual time, and keeps the simulator's exact record of it.
 
+use std::sync::atomic::Ordering;
+
 use vcuda_benches::lab::{Lab, Load};
+use vcuda_region::DeviceIndex;
+use vcuda_region::slots::Usage;
 use vcuda_tests::{Door, app};
 
 use crate::schedule_fuzz::case::{Case, Event};
@@ -83,8 +87,21 @@ impl<'c> Stage<'c> {
             }
             self.run_until(at_ms)?;
             self.look()?;
+            if self.case.lies {
+                self.lie()?;
+            }
             self.lab.are_alive()?;
             self.resume_those_who_stopped_themselves()?;
+        }
+        Ok(())
+    }
+
+    /// Claims 512 contexts that were busy since the last look. (Claims of work in the busy map are the audit's, by NVML's figures.)
+    fn lie(&self) -> Done {
+        // A tenant all of whose processes were killed is gone, until one begins anew.
+        if let Ok(usage) = Usage::open(&self.lab.directory(self.tenant)?) {
+            let bucket = usage.bucket(DeviceIndex::new(0).ok_or("no device")?);
+            bucket.contexts_ns.fetch_add(512 * LOOK_MS * MS, Ordering::Relaxed);
         }
         Ok(())
     }

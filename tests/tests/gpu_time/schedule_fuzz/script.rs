@@ -25,7 +25,7 @@ impl Step {
     /// Launches of the step.
     fn launches(&self) -> u64 {
         match self.what {
-            'L' => self.number(3),
+            'L' | 'I' | 'J' => self.number(3),
             'G' | 'E' => 1,
             _ => 0,
         }
@@ -33,7 +33,7 @@ impl Step {
 
     /// GPU time of one kernel (ns), and how many there are, if it launches any.
     pub(crate) fn kernels(&self) -> Option<(u64, u64)> {
-        matches!(self.what, 'L' | 'G').then(|| (self.number(2) * 1000, self.number(3)))
+        matches!(self.what, 'L' | 'I' | 'J' | 'G').then(|| (self.number(2) * 1000, self.number(3)))
     }
 }
 
@@ -68,7 +68,7 @@ impl Script {
     /// GPU time of the launches of a round whose time cannot be predicted (ns): another one of the same kind, by its grid's power of
     /// two, takes at least twice as long or half as long.
     pub(crate) fn unpredictable_ns(&self) -> u64 {
-        let kernels = || self.threads.iter().flatten().filter(|step| step.what == 'L');
+        let kernels = || self.threads.iter().flatten().filter(|step| matches!(step.what, 'L' | 'I' | 'J'));
         let kind = |step: &Step| step.number(1).ilog2();
         let is_other = |step: &Step, other: &Step| {
             let (us, other_us) = (step.number(2), other.number(2));

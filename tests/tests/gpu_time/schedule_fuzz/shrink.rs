@@ -58,6 +58,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     add(&|case| case.lasts_ms = (case.lasts_ms / 2).max(SHORTEST_MS));
     add(&|case| case.events.clear());
     add(&|case| case.neighbour = None);
+    add(&|case| case.lies = false);
     for script in 0..case.scripts.len() {
         let threads = case.scripts[script].threads.len();
         if threads > 2 {

@@ -137,6 +137,11 @@ impl Maker<'_> {
                 let context = self.random.u64(..self.contexts);
                 steps.push(Step::new('X', &[context]));
             }
+            9 | 10 if self.has(family::SIGNALS) && !self.has(family::HOST) => {
+                let mut launches = self.launches(stream);
+                launches.what = if self.random.bool() { 'I' } else { 'J' };
+                steps.push(launches);
+            }
             11 if self.has(family::LONG_ENDS) => steps.push(Step::new('T', &[])),
             11 => steps.push(Step::new('D', &[])),
             _ => steps.push(self.launches(stream)),
