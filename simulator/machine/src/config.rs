@@ -12,7 +12,8 @@ mod profile;
 mod validate;
 
 pub use driver::{
-    DeviceMemory, DriverProfile, Duplicates, NamespaceBytes, ProcessLists, ProcessMemory, SliceOrder,
+    DeviceMemory, DriverProfile, Duplicates, MemoryLimits, NamespaceBytes, ProcessLists, ProcessMemory,
+    SliceOrder,
 };
 
 pub(crate) use defaults::{FNV, fnv1a};

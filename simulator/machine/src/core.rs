@@ -129,6 +129,14 @@ row! {
     }
 }
 row! {
+    /// Memory limits of a cgroup on a GPU (bytes), see `memory_limits`.
+    LimitRow { gpu: u64, cgroup: u64, soft: u64, hard: u64 }
+}
+row! {
+    /// A process is in this cgroup, or below it. Rows of a process go from its own cgroup up.
+    MemberRow { client: u64, cgroup: u64, has_files: u64 }
+}
+row! {
     /// A completion to be stored in its ring.
     Effect { command: u64, ns: u64 }
 }
@@ -180,6 +188,8 @@ pub(crate) struct Core {
     pub(crate) objects: Vec<ObjectRow>,
     pub(crate) holds: Vec<HoldRow>,
     pub(crate) checkpoints: Vec<CheckpointRow>,
+    pub(crate) limits: Vec<LimitRow>,
+    pub(crate) members: Vec<MemberRow>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) records: Vec<RecordRow>,
 }
@@ -204,6 +214,8 @@ impl Core {
         self.objects.clone_from(&other.objects);
         self.holds.clone_from(&other.holds);
         self.checkpoints.clone_from(&other.checkpoints);
+        self.limits.clone_from(&other.limits);
+        self.members.clone_from(&other.members);
         self.effects.clear();
         self.records.clear();
     }
@@ -221,6 +233,8 @@ impl Core {
         put(&self.objects, out);
         put(&self.holds, out);
         put(&self.checkpoints, out);
+        put(&self.limits, out);
+        put(&self.members, out);
         put(&self.effects, out);
         put(&self.records, out);
         let length = out.len() as u64;
@@ -246,6 +260,8 @@ impl Core {
         get(&mut self.objects, words)?;
         get(&mut self.holds, words)?;
         get(&mut self.checkpoints, words)?;
+        get(&mut self.limits, words)?;
+        get(&mut self.members, words)?;
         get(&mut self.effects, words)?;
         get(&mut self.records, words)?;
         (words.len() == 0 && self.check()).then_some(())
@@ -266,6 +282,7 @@ impl Core {
                 .all(|(gpu, row)| row.used == self.used_on(gpu) && row.used <= row.peak)
             && self.check_objects()
             && self.check_checkpoints()
+            && self.check_limits()
     }
 
     fn used_on(&self, gpu: u64) -> u64 {

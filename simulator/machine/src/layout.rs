@@ -14,7 +14,7 @@ use crate::config::RING_ENTRIES;
 /// "VCUDASIM".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"VCUDASIM");
 /// Version of the layout, raised with every change.
-pub(crate) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 6;
 
 /// Maximum number of concurrent writers; each has two buffers.
 pub(crate) const WRITERS: u64 = 256;
@@ -30,6 +30,10 @@ pub(crate) const USES: usize = 512;
 pub(crate) const OBJECTS: usize = 2048;
 /// Maximum number of holders of objects.
 pub(crate) const HOLDS: usize = 4096;
+/// Maximum number of memory limits of cgroups, on all GPUs.
+pub(crate) const LIMITS: usize = 512;
+/// Maximum number of pairs of process and cgroup, ancestors counted.
+pub(crate) const MEMBERS: usize = 2048;
 /// Maximum number of records of dead processes.
 pub(crate) const RECORDS: u64 = 65_536;
 

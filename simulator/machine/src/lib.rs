@@ -15,11 +15,13 @@
 //! | `checkpoint` | moving a process's GPU state to the host's memory and back |
 //! | `objects`, `object_files` | memory objects of several processes |
 //! | `releasing` | memory of dead processes that is not free yet |
+//! | `cgroup`, `memory_limits`, `limited` | memory limits of cgroups |
 //! | `faults` | faults of the GPUs, visible through NVML |
 //! | `record`, `report` | the exact record, and NVML's view |
 
 mod at_exit;
 mod bytes;
+mod cgroup;
 mod checkpoint;
 mod client;
 mod command;
@@ -34,9 +36,11 @@ mod error;
 mod faults;
 mod history;
 mod layout;
+mod limited;
 mod liveness;
 mod machine;
 mod map;
+mod memory_limits;
 mod namespaces;
 mod object_files;
 mod objects;
@@ -52,15 +56,18 @@ mod sys;
 mod tests;
 
 pub use bytes::parse_bytes;
+pub use cgroup::Cgroup;
 pub use checkpoint::{CheckpointState, CheckpointStep, NotMoved};
 pub use client::{Barrier, Client, Object, ObjectId, Stamp};
 pub use command::{Command, ContextId, Engine, StreamId, Ticket};
 pub use config::{
     ClockKind, Config, DeviceMemory, DriverProfile, Duplicates, FaultConfig, FunctionFault, GpuConfig,
-    KernelConfig, MAX_GPUS, NamespaceBytes, ProcessLists, ProcessMemory, RING_ENTRIES, SliceOrder,
+    KernelConfig, MAX_GPUS, MemoryLimits, NamespaceBytes, ProcessLists, ProcessMemory, RING_ENTRIES,
+    SliceOrder,
 };
 pub use directory::machine_directory;
 pub use error::{MachineError, QueueFull, Refused};
 pub use faults::{CheckpointFault, CheckpointFaults, Faults, FaultsWatch, Xid};
 pub use machine::Machine;
-pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample, SeenAs};
+pub use memory_limits::{Limits, NotLimited};
+pub use report::{GpuMemory, GpuReport, ProcessReport, ProcessUse, Report, Sample, SeenAs, ShownMemory};

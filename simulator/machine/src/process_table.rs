@@ -190,6 +190,7 @@ fn remove_client(core: &mut Core, map: &Mapping, client: u64) -> Vec<u64> {
     }
     core.clients.retain(|row| row.id != client);
     core.checkpoints.retain(|row| row.client != client);
+    core.members.retain(|row| row.client != client);
     gone
 }
 

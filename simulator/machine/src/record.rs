@@ -11,11 +11,12 @@ use crate::{engine, history, ring};
 
 /// Calls `see` with the present core, after removal of dead processes. If this process cannot write (disk full, no slot
 /// free), it sees the last commit.
-fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
+pub(crate) fn look<R>(shared: &Shared, mut see: impl FnMut(&Core) -> R) -> Result<R, CannotCommit> {
     let local = &mut *shared.local.lock();
     let up_to_date = shared
         .end_dead_processes(local)
         .and_then(|()| shared.record_host_pids(local))
+        .and_then(|()| shared.record_cgroups(local))
         .and_then(|()| shared.transact(local, Some(shared.now()), |core| Change::None(see(core))));
     match up_to_date {
         Err(CannotCommit::DiskFull | CannotCommit::NoSlot) => {

@@ -67,6 +67,17 @@ pub struct GpuMemory {
     pub peak_bytes: u64,
 }
 
+/// Memory of one GPU, as the driver shows it to a process under a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShownMemory {
+    /// The hard limit, at most the memory of the GPU (bytes).
+    pub total_bytes: u64,
+    /// What counts against the limit (bytes).
+    pub used_bytes: u64,
+    /// What is left of both (bytes).
+    pub free_bytes: u64,
+}
+
 /// PIDs by which the calling process can know another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeenAs {

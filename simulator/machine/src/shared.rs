@@ -6,6 +6,7 @@ use crate::engine::{Rules, Scratch};
 use crate::layout::{BELLS, CLIENTS, CLOCK, WRITERS, as_index};
 use crate::liveness::Liveness;
 use crate::map::Mapping;
+use crate::memory_limits;
 use crate::object_files::ObjectFiles;
 use crate::sys;
 use parking_lot::{Condvar, Mutex};
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) file: Option<File>,
     pub(crate) config: Config,
     pub(crate) rules: Rules,
+    pub(crate) limit_rules: memory_limits::Rules,
     pub(crate) liveness: Liveness,
     pub(crate) objects: ObjectFiles,
     /// PID namespace of this process when it opened the machine.
@@ -76,12 +78,14 @@ impl Shared {
             slice_spread_permille: config.driver.slice_spread_permille,
             sms: config.gpus.iter().map(|gpu| u64::from(gpu.sms)).collect(),
         };
+        let limit_rules = memory_limits::Rules::of(&config.driver);
         let (local, wake, wake_lock) = (Mutex::default(), Condvar::new(), Mutex::new(()));
         Shared {
             map,
             file,
             config,
             rules,
+            limit_rules,
             liveness,
             objects,
             namespace: crate::namespaces::own(),

@@ -236,6 +236,8 @@ fn fingerprint(config: &Config) -> u64 {
         config.driver.slice_spread_permille,
         config.driver.release_delay_ns,
         config.driver.child_keeps_memory,
+        config.driver.memory_limits,
+        config.driver.memory_limits_need_mps,
     );
     let gpus: Vec<_> = config.gpus.iter().map(|gpu| (&gpu.uuid, gpu.memory_bytes, gpu.sms)).collect();
     fnv1a(FNV, format!("{rules:?}{gpus:?}").as_bytes())

@@ -6,6 +6,7 @@ mod checkpoint;
 mod crash;
 mod files;
 mod invariants;
+mod limits;
 mod memory;
 mod objects;
 mod processes;

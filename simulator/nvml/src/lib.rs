@@ -8,7 +8,7 @@
 //! | `export`, `unsupported` | rows that export handlers; all other names |
 //! | `state` | initialisation, device handles |
 //! | `answer` | access through the caller's pointers |
-//! | `system`, `identity`, `memory`, `processes`, `accounting`, `samples`, `status`, `links`, `events` | the handlers |
+//! | `system`, `identity`, `memory`, `processes`, `accounting`, `samples`, `status`, `links`, `limits`, `events` | the handlers |
 //!
 //! Source of behaviour: NVML API reference guide, by function name. Behaviour without a source is a row of
 //! `docs/hardware.md`. A function with a versioned structure refuses all unknown versions.
@@ -22,6 +22,7 @@ mod accounting;
 mod answer;
 mod events;
 mod identity;
+mod limits;
 mod links;
 mod memory;
 mod processes;

@@ -27,14 +27,22 @@ pub(crate) fn info(handle: nvmlDevice_t, target: *mut nvmlMemory_t) -> nvmlRetur
     put(target, nvmlMemory_t { total, free: total.saturating_sub(used), used })
 }
 
-/// Version 2: total = reserved + free + used.
+/// Version 2: total = reserved + free + used. Under a memory limit of the caller's cgroup it is about that ("Modified to
+/// account for cgroup memory partitions"); in MIG mode it is not ("How Limits Are Reported").
 pub(crate) fn info_v2(handle: nvmlDevice_t, target: *mut nvmlMemory_v2_t) -> nvmlReturn_t {
     let device = device(handle)?;
     version(target, nvmlMemory_v2)?;
     let memory = memory(device)?;
     let (total, used) = (memory.total_bytes, memory.reported_bytes);
     let free = total.saturating_sub(used);
-    put(target, nvmlMemory_v2_t { version: nvmlMemory_v2, total, reserved: 0, free, used })
+    let told = nvmlMemory_v2_t { version: nvmlMemory_v2, total, reserved: 0, free, used };
+    let is_mig = device.opened.faults()?.mig.contains(&device.config.uuid);
+    let Some(shown) = device.opened.machine.memory_shown(device.index).filter(|_| !is_mig) else {
+        return put(target, told);
+    };
+    let (total, used) = (shown.total_bytes, shown.used_bytes.min(shown.total_bytes));
+    let free = shown.free_bytes.min(free).min(total - used);
+    put(target, nvmlMemory_v2_t { total, used, free, reserved: total - used - free, ..told })
 }
 
 /// BAR1: a window over the whole memory, with one granule in use (docs/hardware.md, "constants of NVML").

@@ -136,7 +136,7 @@ fn told_once(error: &MachineError) {
 }
 
 #[expect(clippy::print_stderr, reason = "the remedy is in the message, and there is no other place for it")]
-fn tell(error: &MachineError) {
+pub(crate) fn tell(error: &dyn std::error::Error) {
     eprintln!("simulated NVML: {error}");
 }
 

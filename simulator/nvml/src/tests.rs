@@ -1,7 +1,7 @@
 //! Tests of handlers on a machine in memory, and of those that need no machine.
 
 use crate::{
-    accounting, answer, events, identity, links, memory, processes, samples, state, status, system,
+    accounting, answer, events, identity, limits, links, memory, processes, samples, state, status, system,
     unsupported,
 };
 use std::collections::BTreeSet;
@@ -17,6 +17,7 @@ fn every_name_is_exported_once() {
         accounting::HANDLED,
         events::HANDLED,
         identity::HANDLED,
+        limits::HANDLED,
         links::HANDLED,
         memory::HANDLED,
         processes::HANDLED,

@@ -105,12 +105,20 @@ fn free(address: CUdeviceptr) -> CUresult {
     }
 }
 
-/// Free and total memory of the current context's device, with other processes' use counted.
+/// Free and total memory of the current context's device, with other processes' use counted. "Reports total and free memory
+/// capped to the hard limit" of the process's cgroup (MPS, "How Limits Are Reported").
 fn get_info(free: *mut usize, total: *mut usize) -> CUresult {
     let context = current()?;
-    let memory = process()?.machine.memory(context.device.gpu);
-    put_if_wanted(free, memory.total_bytes.saturating_sub(memory.used_bytes) as usize);
-    put_if_wanted(total, memory.total_bytes as usize);
+    let (machine, gpu) = (&process()?.machine, context.device.gpu);
+    let (total_bytes, free_bytes) = match machine.memory_shown(gpu) {
+        Some(shown) => (shown.total_bytes, shown.free_bytes),
+        None => {
+            let memory = machine.memory(gpu);
+            (memory.total_bytes, memory.total_bytes.saturating_sub(memory.used_bytes))
+        }
+    };
+    put_if_wanted(free, free_bytes as usize);
+    put_if_wanted(total, total_bytes as usize);
     Ok(())
 }
 

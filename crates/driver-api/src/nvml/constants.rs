@@ -29,6 +29,8 @@ pub const NVML_INIT_FLAG_NO_GPUS: c_uint = 1;
 pub const NVML_INIT_FLAG_NO_ATTACH: c_uint = 2;
 /// The value for a memory figure that is not available.
 pub const NVML_VALUE_NOT_AVAILABLE: u64 = u64::MAX;
+/// A hard memory limit of a cgroup that is none.
+pub const NVML_DEVICE_MEMORY_LIMIT_MAX: u64 = u64::MAX;
 /// The MIG instance id of a process outside MIG.
 pub const NVML_NO_INSTANCE: c_uint = u32::MAX;
 /// `nvmlUUID_t.type`: text.

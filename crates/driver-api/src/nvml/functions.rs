@@ -49,6 +49,7 @@ list! { nvml_list $
     nvmlDeviceGetConfComputeProtectedMemoryUsage: (device: nvmlDevice_t, memory: *mut nvmlMemory_t);
     nvmlDeviceGetBAR1MemoryInfo: (device: nvmlDevice_t, bar1_memory: *mut nvmlBAR1Memory_t);
     nvmlDeviceGetMemoryLimits_v1: (device: nvmlDevice_t, limits: *mut nvmlGetMemoryLimits_v1_t);
+    nvmlDeviceSetMemoryLimits_v1: (device: nvmlDevice_t, limits: *const nvmlSetMemoryLimits_v1_t);
     nvmlDeviceGetUtilizationRates: (device: nvmlDevice_t, utilization: *mut nvmlUtilization_t);
     nvmlDeviceGetEncoderUtilization: (device: nvmlDevice_t, utilization: *mut c_uint,
         sampling_period_us: *mut c_uint);

@@ -31,7 +31,11 @@ structs! {
     struct nvmlBAR1Memory_t [24] {
         bar1Total: u64, bar1Free: u64, bar1Used: u64,
     }
-    /// Memory limits of a name space, in bytes.
+    /// Memory limits to set for a cgroup, in bytes; `nameSpace` is its directory.
+    struct nvmlSetMemoryLimits_v1_t [24] {
+        nameSpace: *const c_char, softLimit: u64, hardLimit: u64,
+    }
+    /// Memory limits of a cgroup, in bytes; `nameSpace` is its directory.
     struct nvmlGetMemoryLimits_v1_t [32] {
         nameSpace: *const c_char, softLimit: u64, hardLimit: u64, currentUsed: u64,
     }

@@ -40,7 +40,7 @@ cuGetProcAddress{,_v2} cuGetExportTable
 nvmlInternalGetExportTable nvmlDeviceGet{MemoryInfo,MemoryInfo_v2,RunningProcessDetailList,ProcessUtilization}
 nvmlDeviceGet{ProcessesUtilizationInfo,AccountingPids,AccountingStats,AccountingStats_v2}
 nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses{,_v2,_v3}
-nvmlDeviceGet{UtilizationRates,Samples,FieldValues,BAR1MemoryInfo,Attributes,Attributes_v2} nvmlDeviceGetMemoryLimits_v1
+nvmlDeviceGet{UtilizationRates,Samples,FieldValues,BAR1MemoryInfo,Attributes,Attributes_v2} nvmlDevice{Get,Set}MemoryLimits_v1
 nvmlInit{,_v2,WithFlags} nvmlShutdown nvmlDeviceGetHandleBy{Index,PciBusId}{,_v2} nvmlDeviceGetHandleBy{Serial,UUID}
 nvmlDeviceGetHandleByUUIDV
 ";

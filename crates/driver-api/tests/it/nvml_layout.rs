@@ -32,6 +32,9 @@ fn fields_lie_where_c_puts_them() {
         nvmlBAR1Memory_t {
             bar1Total 0, bar1Free 8, bar1Used 16,
         }
+        nvmlSetMemoryLimits_v1_t {
+            nameSpace 0, softLimit 8, hardLimit 16,
+        }
         nvmlGetMemoryLimits_v1_t {
             nameSpace 0, softLimit 8, hardLimit 16, currentUsed 24,
         }

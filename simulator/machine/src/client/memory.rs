@@ -115,6 +115,7 @@ impl Client {
         let Some(total) = shared.config.gpus.get(gpu).map(|config| config.memory_bytes) else {
             return Err(Refused::NoSuchGpu(gpu));
         };
+        let (cgroup, rules) = (shared.own_cgroup(), shared.limit_rules);
         let mut has_looked = false;
         let refused = loop {
             let mut guard = shared.local.lock();
@@ -131,6 +132,16 @@ impl Client {
                     return Change::None(Err(Again::AfterLook));
                 }
                 let free = total.saturating_sub(of_gpu.used);
+                if let Some(cgroup) = &cgroup
+                    && let Err(full) = core.place(self.id, cgroup)
+                {
+                    return Change::None(Ok(Err(full)));
+                }
+                // The driver does not count managed memory.
+                let is_counted = rules.is_any() && bytes > managed;
+                let left =
+                    if is_counted { core.left_by_limits(rules, gpu as u64, self.id) } else { u64::MAX };
+                let free = free.min(left);
                 match self.try_claim(core, gpu, (bytes, managed), free, &then) {
                     Ok(result) => Change::Made(Ok(Ok(result))),
                     Err(Refused::OutOfMemory { .. }) if !has_looked => Change::None(Err(Again::AfterLook)),

@@ -94,6 +94,33 @@ pub struct DriverProfile {
     pub restore_bytes_per_us: u64,
     /// Fixed duration of a checkpoint, and of a restore (ns).
     pub checkpoint_fixed_ns: u64,
+    /// How the driver limits the memory of cgroups.
+    /// Source: docs/hardware.md, "memory limits of cgroups"; from driver 615 on, `r615-dmem` and `r615-misc`.
+    pub memory_limits: MemoryLimits,
+    /// Unit of these limits (bytes).
+    /// Source: open; the manuals say bytes.
+    #[serde(deserialize_with = "bytes::deserialize")]
+    pub memory_limit_unit_bytes: u64,
+    /// Whether a limit between two units is rounded up, else down.
+    /// Source: open; `r615-dmem` rounds down, `r615-misc` up.
+    pub memory_limit_rounds_up: bool,
+    /// Whether only the memory of MPS clients counts (`nvml_mps_list`).
+    /// Source: open; false in each profile, as the manuals say that all memory counts. gpu-fractioning's change log tells of
+    /// clients that MPS did not register, whose limits were not enforced.
+    pub memory_limits_need_mps: bool,
+}
+
+/// Backend of the memory limits of cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryLimits {
+    /// None: NVML has no such functions.
+    #[default]
+    None,
+    /// The kernel's controller: limits of ancestors hold, too.
+    Dmem,
+    /// The driver's own: the nearest limited cgroup alone.
+    Misc,
 }
 
 /// Order of the contexts that have work, other than the resident one.

@@ -4,13 +4,15 @@ use crate::MachineError;
 use toml::{Table, Value};
 
 /// Name and text of each profile; the first is the default.
-pub(crate) const PROFILES: [(&str, &str); 6] = [
+pub(crate) const PROFILES: [(&str, &str); 8] = [
     (DEFAULT, include_str!("../../../profiles/h200-580.toml")),
     ("a100-535-container", include_str!("../../../profiles/a100-535-container.toml")),
     ("t4-470", include_str!("../../../profiles/t4-470.toml")),
     ("gb10", include_str!("../../../profiles/gb10.toml")),
     ("wsl2", include_str!("../../../profiles/wsl2.toml")),
     ("mps", include_str!("../../../profiles/mps.toml")),
+    ("r615-dmem", include_str!("../../../profiles/r615-dmem.toml")),
+    ("r615-misc", include_str!("../../../profiles/r615-misc.toml")),
 ];
 
 pub(crate) const DEFAULT: &str = "h200-580";

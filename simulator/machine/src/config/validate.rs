@@ -31,6 +31,7 @@ impl Config {
             ("driver.nvml_init_ns", self.driver.nvml_init_ns, 0, 60_000_000_000),
             ("driver.context_create_ns", self.driver.context_create_ns, 0, 60_000_000_000),
             ("driver.allocation_unit_bytes", self.driver.allocation_unit_bytes, 1, 1 << 30),
+            ("driver.memory_limit_unit_bytes", driver.memory_limit_unit_bytes, 1, 1 << 30),
             ("driver.event_record_ns", driver.event_record_ns, 0, 1_000_000),
             ("driver.event_pair_ns", driver.event_pair_ns, 0, 1_000_000),
             ("driver.slice_spread_permille", driver.slice_spread_permille, 0, 900),
