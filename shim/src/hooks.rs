@@ -324,6 +324,8 @@ hooks_and_gated! {
     pass nvmlDeviceGetMemoryInfo_v2     => nvml::memory_v2;
     pass nvmlDeviceGetConfComputeProtectedMemoryUsage => nvml::protected_memory;
     pass nvmlDeviceGetBAR1MemoryInfo    => nvml::bar1;
+    pass nvmlDeviceGetMemoryLimits_v1   => nvml::limits;
+    pass nvmlDeviceSetMemoryLimits_v1   => nvml::set_limits;
     pass nvmlDeviceGetAttributes        => nvml::attributes;
     pass nvmlDeviceGetAttributes_v2     => nvml::attributes;
     pass nvmlDeviceGetComputeRunningProcesses => nvml::compute_v1;

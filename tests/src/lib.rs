@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 pub mod api_server;
+pub mod cgroup;
 pub mod cluster;
 pub mod containerd;
 pub mod coverage;

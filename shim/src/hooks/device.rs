@@ -6,7 +6,7 @@ use vcuda_quota::NO_MEMORY_LIMIT;
 use super::memory::Word;
 use super::table::Handlers;
 use crate::driver::saved_answer::are_there;
-use crate::driver::{Call, Handled};
+use crate::driver::{Call, Handled, real};
 use crate::memory::state;
 use crate::runtime::shim;
 use crate::runtime::shim::devices::Device;
@@ -90,13 +90,27 @@ fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: im
     // SAFETY: the driver returned success, so it has just written here.
     let gpu_free = unsafe { free.read() }.wide();
     // SAFETY: and here.
-    let gpu_total = unsafe { total.read() }.wide();
+    let mut gpu_total = unsafe { total.read() }.wide();
+    if gpu_total < limit {
+        gpu_total = gpu_bytes(device, gpu_total);
+    }
     let left = limit.saturating_sub(device.used_bytes());
     // SAFETY: as above.
     unsafe { free.write(narrow(left.min(gpu_free))) };
     // SAFETY: as above.
     unsafe { total.write(narrow(shown_total(gpu_total, limit))) };
     Ok(())
+}
+
+/// Memory of the GPU (bytes). A driver that limits the process's cgroup tells that limit instead, which may be rounded down
+/// (docs/hardware.md, "memory limits of cgroups"): the quota is shown all the same.
+#[cold]
+#[inline(never)]
+fn gpu_bytes(device: &Device, told_bytes: u64) -> u64 {
+    let mut all_bytes = 0;
+    // SAFETY: the driver writes a number there, or nothing.
+    let _ = unsafe { real::cuDeviceTotalMem_v2(&raw mut all_bytes, device.ordinal) };
+    told_bytes.max(all_bytes as u64)
 }
 
 /// Total memory that the application sees (bytes): the quota. If nothing is granted, the GPU keeps its size, as

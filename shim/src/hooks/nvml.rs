@@ -14,6 +14,7 @@
 
 mod accounting;
 mod array;
+mod limits;
 mod memory;
 mod processes;
 mod utilization;
@@ -24,6 +25,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::{DeviceIndex, GpuUuid};
 
 pub(super) use accounting::{accounting_pids, accounting_stats, accounting_stats_v2};
+pub(super) use limits::{limits, set_limits};
 pub(super) use memory::{attributes, bar1, memory, memory_v2, protected_memory};
 pub(super) use processes::{compute, compute_v1, details, graphics, graphics_v1, mps, mps_v1};
 pub(super) use utilization::{of_processes, of_processes_info, rates, samples};

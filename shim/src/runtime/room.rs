@@ -51,8 +51,8 @@ pub(crate) fn give_back() {
 const NOT_BEGUN: u64 = 0;
 
 /// Asks for room, and waits a moment. `until_ns` is the end of the wait (`CLOCK_MONOTONIC`), which the first call sets. Returns
-/// `false` if there is nothing to wait for: no manager makes room, the thread may not wait (I5), or the time is over, which is
-/// counted.
+/// `false` if there is nothing to wait for, which is counted: no manager makes room, the thread may not wait (I5), or the time
+/// is over.
 fn pause(until_ns: &mut u64) -> bool {
     let Some((shim, region)) = shim::built().and_then(|shim| Some((shim, shim.region()?))) else {
         return false;
@@ -60,21 +60,27 @@ fn pause(until_ns: &mut u64) -> bool {
     let now_ns = now_ns();
     if *until_ns == NOT_BEGUN {
         if capture::any_open() || !is_room_made(region, now_ns) {
+            count_denied(shim, region);
             return false;
         }
         let wait_ms = region.limits.memory_wait_ms().unwrap_or(USUAL_WAIT_MS);
         *until_ns = now_ns.saturating_add(u64::from(wait_ms) * 1_000_000);
     }
     if now_ns >= *until_ns {
-        region.usage.count_room_denied();
-        shim.log(format_args!(
-            "denied: within the quota, but the GPU has no room, and none was made in time; see `vcuda smi`"
-        ));
+        count_denied(shim, region);
         return false;
     }
     region.usage.ask_for_room(wanted_devices(shim, region));
     std::thread::sleep(Duration::from_nanos(ASK_AGAIN_NS));
     true
+}
+
+/// Counts an allocation that the driver refuses for good.
+fn count_denied(shim: &Shim, region: &Region) {
+    region.usage.count_room_denied();
+    shim.log(format_args!(
+        "denied: within the quota, but the driver has no room on the GPU or under its own limit; see `vcuda smi`"
+    ));
 }
 
 /// Whether a manager has offered to make room lately.

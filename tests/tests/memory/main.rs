@@ -22,4 +22,5 @@ mod sharing;
 #[cfg(target_arch = "x86_64")]
 mod stepped;
 mod storm;
+mod walls;
 mod wrong_frees;

@@ -65,6 +65,7 @@ relaxed! {
     cuDevicePrimaryCtxGetState
     cuDevicePrimaryCtxRelease_v2
     cuDevicePrimaryCtxRetain
+    cuDeviceTotalMem_v2
     cuEventCreate
     cuEventDestroy_v2
     cuEventElapsedTime
@@ -140,6 +141,8 @@ as_it_is! {
     nvmlDeviceGetMPSComputeRunningProcesses_v2
     nvmlDeviceGetMPSComputeRunningProcesses_v3
     nvmlDeviceGetMemoryInfo
+    nvmlDeviceGetMemoryInfo_v2
+    nvmlDeviceGetMemoryLimits_v1
     nvmlDeviceGetProcessUtilization
     nvmlDeviceGetProcessesUtilizationInfo
     nvmlDeviceGetRunningProcessDetailList

@@ -5,14 +5,14 @@ use vcuda_quota::NO_MEMORY_LIMIT;
 
 use super::Part;
 use crate::driver::saved_answer::peek;
-use crate::driver::{Call, Handled, Stop};
+use crate::driver::{Call, Handled, Stop, real};
 use crate::runtime::shim;
 
 /// A GPU's memory as the tenant sees it (bytes).
-struct ShownMemory {
-    total: u64,
+pub(super) struct ShownMemory {
+    pub(super) total: u64,
     free: u64,
-    used: u64,
+    pub(super) used: u64,
 }
 
 impl ShownMemory {
@@ -28,8 +28,9 @@ impl ShownMemory {
     }
 }
 
-/// Memory as `cuMemGetInfo` shows it; `None` if no memory limit applies.
-fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<ShownMemory> {
+/// Memory as `cuMemGetInfo` shows it; `None` if no memory limit applies. If the driver limits the process's cgroup, version 2
+/// alone tells of it: `gpu_total` is the larger of both versions', `gpu_free` the smaller.
+pub(super) fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<ShownMemory> {
     let part = Part::of_device(device).ok()?;
     let limit = part.memory_limit_bytes();
     if limit == NO_MEMORY_LIMIT {
@@ -65,7 +66,13 @@ pub(in super::super) fn memory(
     memory: *mut nvmlMemory_t,
 ) -> Handled<NvmlError> {
     if tells(call, device)? {
-        return protected_memory(call, device, memory);
+        return answer(memory, |gpu| {
+            let mut other =
+                nvmlMemory_v2_t { version: nvmlMemory_v2, total: 0, reserved: 0, free: u64::MAX, used: 0 };
+            // SAFETY: a structure of this version, which NVML writes or leaves.
+            let _ = unsafe { real::nvmlDeviceGetMemoryInfo_v2(device, &raw mut other) };
+            shown_memory(device, gpu.total.max(other.total), gpu.free.min(other.free))
+        });
     }
     let quota = shown_memory(device, u64::MAX, u64::MAX);
     let Some((ShownMemory { total, free, used }, _)) = quota.zip(peek(memory)) else {
@@ -83,12 +90,20 @@ pub(in super::super) fn protected_memory(
     memory: *mut nvmlMemory_t,
 ) -> Handled<NvmlError> {
     call.real()?;
+    answer(memory, |gpu| shown_memory(device, gpu.total, gpu.free))
+}
+
+/// Replaces NVML's answer of version 1 by what is shown.
+fn answer(
+    memory: *mut nvmlMemory_t,
+    shown: impl FnOnce(nvmlMemory_t) -> Option<ShownMemory>,
+) -> Handled<NvmlError> {
     if memory.is_null() {
         return Ok(());
     }
     // SAFETY: NVML returned success, so it has just written the structure.
     let gpu = unsafe { memory.read() };
-    if let Some(ShownMemory { total, free, used }) = shown_memory(device, gpu.total, gpu.free) {
+    if let Some(ShownMemory { total, free, used }) = shown(gpu) {
         // SAFETY: as above.
         unsafe { memory.write(nvmlMemory_t { total, free, used }) };
     }
@@ -119,7 +134,11 @@ pub(in super::super) fn memory_v2(
     }
     // SAFETY: of this version, thus of this shape.
     let gpu = unsafe { memory.read() };
-    if let Some(told) = shown_memory(device, gpu.total, gpu.free) {
+    let mut other = nvmlMemory_t { total: 0, free: u64::MAX, used: 0 };
+    // SAFETY: a structure that NVML writes or leaves.
+    let _ = unsafe { real::nvmlDeviceGetMemoryInfo(device, &raw mut other) };
+    let (gpu_total, gpu_free) = (gpu.total.max(other.total), gpu.free.min(other.free));
+    if let Some(told) = shown_memory(device, gpu_total, gpu_free) {
         // SAFETY: as above.
         unsafe { memory.write(told.in_version_2(gpu.version)) };
     }
