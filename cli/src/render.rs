@@ -160,7 +160,7 @@ pub struct TenantView {
     pub(crate) suspended_bytes: u64,
     /// Number of denied allocations since the tenant began.
     pub(crate) memory_denied: u64,
-    /// Number of allocations within the quota that were denied as the GPU had no room, since the tenant began.
+    /// Number of allocations within the quota that the driver refused, since the tenant began.
     pub(crate) room_denied: u32,
     /// Maximum share of GPU time (thousandths).
     pub core_limit_permille: u32,

@@ -32,7 +32,7 @@ mod wish;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -156,13 +156,12 @@ impl Suspender {
     pub fn state(&self, id: &str) -> SuspendState {
         self.0.state(id)
     }
+}
 
-    /// Number of a tenant's allocations within its quota that were refused as its GPU had no room; 0 if its files cannot be
-    /// read.
-    pub fn room_denied(&self, id: &str) -> u32 {
-        let words = SuspensionWords::open(&self.0.directory(id));
-        words.and_then(|words| words.room_denied()).unwrap_or(0)
-    }
+/// Number of a tenant's allocations within its quota that the driver refused, by the tenant's directory; 0 if its files cannot
+/// be read.
+pub(crate) fn room_denied(directory: &Path) -> u32 {
+    SuspensionWords::open(directory).and_then(|words| words.room_denied()).unwrap_or(0)
 }
 
 /// Opens the records. A damaged one is put aside and reported: the manager has more to do than this.

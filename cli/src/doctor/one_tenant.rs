@@ -36,7 +36,7 @@ fn of_tenant(container: &Container, answers: &Answers) -> Vec<Finding> {
         findings.push(Finding::note(
             &link,
             format!(
-                "{} allocation(s) within its quota were refused: its GPU had no room",
+                "{} allocation(s) within its quota were refused by the driver: its GPU, or the driver's own limit, had no room",
                 container.room_denied
             ),
             "docs/suspend.md, By itself; the other tenants of its GPU hold the memory (vcuda smi)",

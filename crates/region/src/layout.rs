@@ -108,7 +108,7 @@ pub struct UsageFile {
     pub resume_wanted: AtomicU32,
     /// A bit for each device on which a process waits for room ([`crate::room`]).
     pub room_wanted: AtomicU32,
-    /// Number of allocations within the quota that were refused as the GPU had no room.
+    /// Number of allocations within the quota that the driver refused: the GPU, or its own limit, had no room.
     pub room_denied: AtomicU32,
     reserved: [AtomicU32; 19],
     /// Owner of each slot.

@@ -29,7 +29,7 @@ impl Usage {
         self.room_wanted().fetch_or(devices, Ordering::Relaxed);
     }
 
-    /// Counts an allocation within the quota that was refused as the GPU had no room.
+    /// Counts an allocation within the quota that the driver refused.
     pub fn count_room_denied(&self) {
         self.room_denied().fetch_add(1, Ordering::Relaxed);
     }

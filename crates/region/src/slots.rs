@@ -197,7 +197,7 @@ impl Usage {
         &self.mapping.room_wanted
     }
 
-    /// Number of allocations that were refused as the GPU had no room.
+    /// Number of allocations within the quota that the driver refused.
     pub(crate) fn room_denied(&self) -> &AtomicU32 {
         &self.mapping.room_denied
     }

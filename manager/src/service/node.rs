@@ -15,12 +15,13 @@ use super::{convert, owner, show};
 use crate::access::Right;
 use crate::accounting::Accounting;
 use crate::events::{Event, Events};
+use crate::grant::GrantId;
 use crate::inventory::Node;
 use crate::library;
 use crate::observe::Tenant;
 use crate::problems::Refusal;
 use crate::state::Grants;
-use crate::suspend::Suspender;
+use crate::suspend::{Suspender, room_denied};
 
 /// Facts about a manager that do not change while it runs.
 #[derive(Debug, Clone)]
@@ -172,9 +173,9 @@ impl node_server::Node for NodeService {
             });
             let suspender = self.suspender.as_ref();
             let state = suspender.map(|suspender| suspender.state(&tenant.id));
-            let denied = suspender.map(|suspender| suspender.room_denied(&tenant.id));
+            let directory = self.grants.directories().path(&GrantId::from_directory(&tenant.id));
             v1::Container {
-                room_denied: denied.unwrap_or_default(),
+                room_denied: room_denied(&directory),
                 ..show::tenant(tenant, grant, state.unwrap_or_default())
             }
         };

@@ -97,7 +97,7 @@ impl SuspensionWords {
         Ok(wanted)
     }
 
-    /// Number of allocations within the quota that were refused as the GPU had no room.
+    /// Number of allocations within the quota that the driver refused.
     ///
     /// # Errors
     /// The file cannot be read, or was truncated.
