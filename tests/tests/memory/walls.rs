@@ -1,10 +1,11 @@
 //! Two walls: the driver's memory limit of a cgroup (docs/hardware.md, "memory limits of cgroups") behind a tenant's quota, and
 //! alone, for programs without the shim.
 
+use std::path::Path;
 use std::process::Command;
 
 use vcuda_tests::cgroup::Cgroup;
-use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, succeeded};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, skip, succeeded};
 
 const NONE: u64 = u64::MAX;
 const CONTEXT: u64 = 480 * MIB;
@@ -142,6 +143,27 @@ fn limits_are_set_by_the_privileged_on_drivers_that_have_them() {
     let faults = format!("mig = [\"{}\"]\n", fixture.uuid(0));
     std::fs::write(fixture.machine().join("faults.toml"), faults).unwrap();
     assert_eq!(set(&fixture, &leaf, 0, GIB), NOT_SUPPORTED);
+}
+
+#[test]
+fn a_process_of_another_pid_namespace_is_bound_once_the_host_has_looked() {
+    let can_unshare =
+        Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|s| s.success());
+    if !can_unshare {
+        return skip("memory limits of cgroups in PID namespaces: unshare is not permitted here");
+    }
+    let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    set(&fixture, &leaf, 0, 2 * GIB);
+    let mut command = leaf.bare(&fixture, Path::new("unshare"));
+    command.args(["--pid", "--fork", "--kill-child"]).arg(program());
+    command.args(["take", "1", "wait", "fill", "shown", "wait"]);
+    let mut running = Running::ready(&mut command, "wait");
+    assert_eq!(get(&fixture, &leaf)[2], CONTEXT + 1);
+    running.tell("");
+    assert_eq!(running.wait_for("fill"), format!("fill {}", 2 * GIB - CONTEXT - 1));
+    let shown = running.wait_for("shown");
+    assert_eq!(shown.split(' ').nth(2), Some((2 * GIB).to_string().as_str()), "{shown}");
+    running.kill();
 }
 
 /// Limits that are rounded down and up, without and with the driver's.
