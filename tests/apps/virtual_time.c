@@ -8,6 +8,8 @@
  * virtual_time until START_NS US         waits on a word, which no thread wakes, until a time
  * virtual_time threads START_NS US       a thread sleeps, the first joins it, then becomes "sleep"
  * virtual_time stops START_NS            sleeps 1 ms, stops itself, and prints when it goes on
+ * virtual_time signal START_NS US    a thread that sleeps 10 ms gets a signal after so long: prints when its handler ran, when the sleep
+ *                                        ended, and how much of it was left
  * virtual_time killed START_NS           sleeps 1 ms and kills itself */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -34,6 +36,18 @@ static void *napper(void *us)
 {
     usleep((useconds_t)(uintptr_t)us);
     return NULL;
+}
+static void on_signal(int number)
+{
+    (void)number;
+    printf("%lld\n", now());
+}
+static void *signalled(void *unused)
+{
+    struct timespec time = {0, 10000000}, left = {0, 0};
+    nanosleep(&time, &left);
+    printf("%lld\n%ld\n", now(), left.tv_nsec);
+    return unused;
 }
 static _Atomic unsigned *word_of(const char *file)
 {
@@ -101,6 +115,15 @@ int main(int argc, char **argv)
         usleep(1000);
         raise(SIGSTOP);
         printf("%lld\n", now());
+    }
+    if (!strcmp(what, "signal")) {
+        pthread_t thread;
+        struct sigaction action = {.sa_handler = on_signal};
+        sigaction(SIGUSR1, &action, NULL);
+        pthread_create(&thread, NULL, signalled, NULL);
+        usleep((useconds_t)atoll(argv[3]));
+        pthread_kill(thread, SIGUSR1);
+        pthread_join(thread, NULL);
     }
     if (!strcmp(what, "killed")) {
         usleep(1000);

@@ -160,6 +160,18 @@ fn threads_and_programs_that_become_others_keep_their_place() {
 }
 
 #[test]
+fn a_signal_ends_a_sleep() {
+    let stage = Stage::new();
+    let program = stage.start(&["signal", "3000"]);
+    stage.run_for(SECOND);
+    let got = numbers(program);
+    let [handled_ns, ended_ns, left_ns] = got[..] else { panic!("{got:?}") };
+    assert!((3000 * US..3200 * US).contains(&handled_ns), "{got:?}");
+    assert!((handled_ns..handled_ns + 10 * US).contains(&ended_ns), "{got:?}");
+    assert!((9800 * US..10_200 * US).contains(&(ended_ns + left_ns)), "{got:?}");
+}
+
+#[test]
 fn who_is_killed_does_not_stop_the_world() {
     let stage = Stage::new();
     let mut killed = stage.start(&["killed"]);
