@@ -90,15 +90,14 @@ fn answer_info<W: Word>(device: &Device, free: *mut W, total: *mut W, narrow: im
     // SAFETY: the driver returned success, so it has just written here.
     let gpu_free = unsafe { free.read() }.wide();
     // SAFETY: and here.
-    let mut gpu_total = unsafe { total.read() }.wide();
-    if gpu_total < limit {
-        gpu_total = gpu_bytes(device, gpu_total);
-    }
+    let gpu_total = unsafe { total.read() }.wide();
+    let is_within = (1..=gpu_total).contains(&limit);
+    let shown = if is_within { limit } else { shown_total(gpu_bytes(device, gpu_total), limit) };
     let left = limit.saturating_sub(device.used_bytes());
     // SAFETY: as above.
     unsafe { free.write(narrow(left.min(gpu_free))) };
     // SAFETY: as above.
-    unsafe { total.write(narrow(shown_total(gpu_total, limit))) };
+    unsafe { total.write(narrow(shown)) };
     Ok(())
 }
 

@@ -28,8 +28,19 @@ impl ShownMemory {
     }
 }
 
-/// Memory as `cuMemGetInfo` shows it; `None` if no memory limit applies. If the driver limits the process's cgroup, version 2
-/// alone tells of it: `gpu_total` is the larger of both versions', `gpu_free` the smaller.
+/// Total and free memory of a GPU (bytes), by one version of NVML's query and the `other`. A driver that limits the process's cgroup
+/// tells of it in version 2 alone: the larger total and the smaller free memory are right. Other drivers are not asked twice.
+fn with_other(device: nvmlDevice_t, told: (u64, u64), other: impl FnOnce() -> (u64, u64)) -> (u64, u64) {
+    // SAFETY: without a place for the answer, the driver only checks its arguments; one without the function does nothing.
+    let asked = unsafe { real::nvmlDeviceGetMemoryLimits_v1(device, core::ptr::null_mut()) };
+    if asked == Err(NvmlError::FUNCTION_NOT_FOUND) {
+        return told;
+    }
+    let (total, free) = other();
+    (told.0.max(total), told.1.min(free))
+}
+
+/// Memory as `cuMemGetInfo` shows it; `None` if no memory limit applies.
 pub(super) fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) -> Option<ShownMemory> {
     let part = Part::of_device(device).ok()?;
     let limit = part.memory_limit_bytes();
@@ -67,11 +78,19 @@ pub(in super::super) fn memory(
 ) -> Handled<NvmlError> {
     if tells(call, device)? {
         return answer(memory, |gpu| {
-            let mut other =
-                nvmlMemory_v2_t { version: nvmlMemory_v2, total: 0, reserved: 0, free: u64::MAX, used: 0 };
-            // SAFETY: a structure of this version, which NVML writes or leaves.
-            let _ = unsafe { real::nvmlDeviceGetMemoryInfo_v2(device, &raw mut other) };
-            shown_memory(device, gpu.total.max(other.total), gpu.free.min(other.free))
+            let (total, free) = with_other(device, (gpu.total, gpu.free), || {
+                let mut other = nvmlMemory_v2_t {
+                    version: nvmlMemory_v2,
+                    total: 0,
+                    reserved: 0,
+                    free: u64::MAX,
+                    used: 0,
+                };
+                // SAFETY: a structure of this version, which NVML writes or leaves.
+                let _ = unsafe { real::nvmlDeviceGetMemoryInfo_v2(device, &raw mut other) };
+                (other.total, other.free)
+            });
+            shown_memory(device, total, free)
         });
     }
     let quota = shown_memory(device, u64::MAX, u64::MAX);
@@ -134,11 +153,13 @@ pub(in super::super) fn memory_v2(
     }
     // SAFETY: of this version, thus of this shape.
     let gpu = unsafe { memory.read() };
-    let mut other = nvmlMemory_t { total: 0, free: u64::MAX, used: 0 };
-    // SAFETY: a structure that NVML writes or leaves.
-    let _ = unsafe { real::nvmlDeviceGetMemoryInfo(device, &raw mut other) };
-    let (gpu_total, gpu_free) = (gpu.total.max(other.total), gpu.free.min(other.free));
-    if let Some(told) = shown_memory(device, gpu_total, gpu_free) {
+    let (total, free) = with_other(device, (gpu.total, gpu.free), || {
+        let mut other = nvmlMemory_t { total: 0, free: u64::MAX, used: 0 };
+        // SAFETY: a structure that NVML writes or leaves.
+        let _ = unsafe { real::nvmlDeviceGetMemoryInfo(device, &raw mut other) };
+        (other.total, other.free)
+    });
+    if let Some(told) = shown_memory(device, total, free) {
         // SAFETY: as above.
         unsafe { memory.write(told.in_version_2(gpu.version)) };
     }
