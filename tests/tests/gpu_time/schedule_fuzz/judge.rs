@@ -97,14 +97,14 @@ pub(crate) struct Verdict {
     pub(crate) neighbour: f64,
 }
 
-/// Most that may be in flight beyond what was paid for (ns): of each process its longest launch, what waits behind flags and host
+/// Most that may be in flight beyond what was paid for (ns): of each process its longest launch (of each thread, if handlers launch), what waits behind flags and host
 /// functions, and a round of what cannot be predicted; for each death as much again, and for each change of the cap what goes until
 /// it is followed.
 fn in_flight_ns(case: &Case) -> u64 {
     // A launch of seconds may wait for the next one: so that goes, too.
     let launches = if is_long(case) { 2 } else { 1 };
     let of_process =
-        |script: &Script| launches * script.longest_ns() + script.gated_ns() + script.unpredictable_ns();
+        |script: &Script| launches * script.at_once_ns() + script.gated_ns() + script.unpredictable_ns();
     let all_ns: u64 = case.scripts.iter().map(of_process).sum();
     let of_event = |(_, event): &(u64, Event)| match event {
         Event::Kill(process) => case.scripts.get(*process).map_or(0, of_process) + WINDOW_NS,

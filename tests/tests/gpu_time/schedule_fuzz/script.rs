@@ -48,6 +48,17 @@ pub(crate) struct Script {
 impl Script {
     /// GPU time of its longest launch (ns): of a kernel, of a graph, or of a capture.
     pub(crate) fn longest_ns(&self) -> u64 {
+        self.longest_of_threads().max().unwrap_or(0)
+    }
+
+    /// GPU time of the launches that may go at the same moment (ns): the longest one; of each thread the longest, where signal handlers
+    /// launch: the launches that waited before the interrupted one then go without turns (`step_aside` in the shim's `admission.rs`).
+    pub(crate) fn at_once_ns(&self) -> u64 {
+        let has_signals = self.threads.iter().flatten().any(|step| matches!(step.what, 'I' | 'J'));
+        if has_signals { self.longest_of_threads().sum() } else { self.longest_ns() }
+    }
+
+    fn longest_of_threads(&self) -> impl Iterator<Item = u64> {
         let of_thread = |steps: &Vec<Step>| {
             let (mut longest_ns, mut captured_ns) = (0, None);
             for step in steps {
@@ -62,7 +73,7 @@ impl Script {
             }
             longest_ns
         };
-        self.threads.iter().map(of_thread).max().unwrap_or(0)
+        self.threads.iter().map(of_thread)
     }
 
     /// GPU time of the launches of a round whose time cannot be predicted (ns): another one of the same kind, by its grid's power of
