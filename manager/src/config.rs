@@ -249,7 +249,12 @@ impl Config {
 
     /// Names of the settings in `next` that take effect only with a restart.
     pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
-        let differences = [
+        self.compared(next).into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+    }
+
+    /// Keys, or whole tables, that take effect at a start alone, and whether they differ.
+    fn compared(&self, next: &Config) -> [(&'static str, bool); 13] {
+        [
             ("root", self.root != next.root),
             ("state", self.state != next.state),
             ("node", self.node != next.node),
@@ -264,8 +269,7 @@ impl Config {
             ("audit.interval", self.audit.interval != next.audit.interval),
             ("suspend.residence", self.suspend.residence != next.suspend.residence),
             ("log.format", self.log.format != next.log.format),
-        ];
-        differences.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
+        ]
     }
 }
 

@@ -117,7 +117,9 @@ impl Coverage {
             }
             for name in &section.names {
                 if let Some(before) = seen.insert(name, title) {
-                    problems.push(format!("{name} is passed in \"{title}\" and stands in {before} too"));
+                    problems.push(format!(
+                        "{name} is passed in \"{title}\" and stands in {before} too: remove it from tests/coverage/passed.txt"
+                    ));
                 }
             }
         }

@@ -32,10 +32,34 @@ fn the_documented_file_is_the_defaults() {
             let of_table = keys(&format!("[{key}]")).unwrap_or_default();
             for key in of_table.iter().chain([key]) {
                 let is_there = [format!("{key} = "), format!("[{key}]"), format!("[{key}.")];
-                assert!(is_there.iter().any(|text| documented.contains(text)), "{key}");
+                let is_documented = is_there.iter().any(|text| documented.contains(text));
+                assert!(is_documented, "deploy/manager.toml has no key or table {key}");
             }
         }
     }
+}
+
+/// A reload says that these keys wait for a restart.
+#[test]
+fn what_is_marked_restart_is_compared_at_a_reload() {
+    let config = parse("", &["--node", "n"]).unwrap();
+    let compared = config.compared(&config).map(|(name, _)| name);
+    let (mut table, mut is_marked, mut marked) = ("", false, 0);
+    for line in include_str!("../../../deploy/manager.toml").lines() {
+        let key = line.trim_start_matches("# ").split_once(" = ").map(|(key, _)| key);
+        if let Some(name) = line.strip_prefix('[') {
+            table = name.trim_end_matches(']');
+        } else if let Some(key) = key.filter(|key| !key.contains(' ')) {
+            let path = if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") };
+            let is_compared = compared.contains(&table) || compared.contains(&path.as_str());
+            assert!(!is_marked || is_compared, "{path} is missing in `Config::compared`");
+            marked += u32::from(is_marked);
+            is_marked = false;
+        } else {
+            is_marked = line.starts_with('#') && (is_marked || line.contains("(restart)"));
+        }
+    }
+    assert!(marked > 10, "{marked}");
 }
 
 /// The keys of a table, as the error for an unknown one lists them; `None` if there is no such table.
