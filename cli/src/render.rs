@@ -162,6 +162,8 @@ pub struct TenantView {
     pub(crate) memory_denied: u64,
     /// Number of allocations within the quota that the driver refused, since the tenant began.
     pub(crate) room_denied: u32,
+    /// Whether the driver itself holds its processes to the quota, too.
+    pub(crate) held_by_driver: bool,
     /// Maximum share of GPU time (thousandths).
     pub core_limit_permille: u32,
     /// Guaranteed share of GPU time (thousandths). `fixed` with all of the time is none: it has what is left.
@@ -198,6 +200,7 @@ impl TenantView {
             suspended_bytes: 0,
             memory_denied: 0,
             room_denied: 0,
+            held_by_driver: false,
             core_limit_permille: quota.cores_max_permille,
             core_guarantee_permille: quota.reserved_permille(),
             core_used_permille: 0,

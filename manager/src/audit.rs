@@ -35,7 +35,7 @@ use crate::events::Events;
 use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot, SnapshotCache};
 pub(crate) use action::{Action, Actions};
-use attribution::Attribution;
+pub(crate) use attribution::Attribution;
 use evaluation::{Audit, Listed};
 use overstated::Claims;
 

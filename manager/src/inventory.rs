@@ -22,12 +22,13 @@ mod xids;
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use vcuda_driver_open::MemoryLimits;
 use vcuda_region::GpuUuid;
 
 use crate::events::Events;
@@ -35,6 +36,7 @@ use crate::gpu::Inventory;
 use health::Policy;
 use health_file::HealthFile;
 pub(crate) use health_file::boot;
+pub use owner::Limited;
 use owner::{Answer, Owner, Question, Reply};
 pub use tracker::Named;
 use tracker::{Observation, Tracker};
@@ -178,6 +180,19 @@ impl Node {
     /// The memory that all processes on a GPU use now (bytes). Blocks as [`Node::processes`].
     pub fn memory_used(&self, gpu: &GpuUuid) -> Result<u64, ProcessesError> {
         self.ask(gpu, Reply::Memory)
+    }
+
+    /// The driver's memory limits of the cgroup with this directory; `set` sets them before. Blocks as [`Node::processes`].
+    ///
+    /// # Errors
+    /// Fails as [`Node::processes`]; a refusal by NVML is part of the answer.
+    pub fn limits(
+        &self,
+        gpu: &GpuUuid,
+        cgroup: &Path,
+        set: Option<MemoryLimits>,
+    ) -> Result<Limited, ProcessesError> {
+        self.ask(gpu, |reply| Reply::Limits(cgroup.to_owned(), set, reply))
     }
 
     fn ask<T>(&self, gpu: &GpuUuid, reply: impl FnOnce(SyncSender<Answer<T>>) -> Reply) -> Answer<T> {

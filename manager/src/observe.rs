@@ -14,7 +14,7 @@ use vcuda_region::GpuUuid;
 use crate::grant::Grant;
 
 pub use snapshot_cache::SnapshotCache;
-pub use watch::{Findings, Observatory};
+pub use watch::{DriverLimits, Findings, Observatory};
 
 /// All tenants of the node at one moment, those of `vcuda run` under the same root too.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,8 +51,22 @@ pub struct Tenant {
     pub attached: bool,
     /// Present findings of the audit, a sentence each.
     pub findings: Vec<String>,
+    /// Whether the driver limits its memory, too.
+    pub driver_limit: DriverLimit,
     /// The reason why its files cannot be read. The figures are then the last readable ones.
     pub problem: Option<String>,
+}
+
+/// Whether the driver itself holds a tenant's processes to its quotas of memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum DriverLimit {
+    /// The driver has no such limits, or the tenant has no quota or no process.
+    #[default]
+    None,
+    /// The cgroups of all its processes are limited on all GPUs with a quota.
+    Set,
+    /// The reason why one of them is not, a clause.
+    Missing(String),
 }
 
 /// A tenant's use of a GPU.

@@ -11,8 +11,10 @@ use tokio::task::JoinHandle;
 use vcuda_region::clock;
 
 use crate::audit::{self, Actions, Auditor, Namespaces};
+use crate::background::Background;
 use crate::config::Config;
 use crate::controller::Controller;
+use crate::driver_limits;
 use crate::events::Events;
 use crate::inventory::Node;
 use crate::metrics::{Instruments, Registration};
@@ -29,6 +31,7 @@ const HUNG_NS: u64 = 20_000_000_000;
 pub(crate) struct Watchers {
     tick: JoinHandle<()>,
     controller: Controller,
+    _driver_limits: Background,
     _observatory: Observatory,
     _registrar: Registrar,
     snapshots: Arc<SnapshotCache>,
@@ -60,6 +63,16 @@ impl Watchers {
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
             Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
+        let limiting = node.clone();
+        let driver_limits = driver_limits::start(driver_limits::Sources {
+            root: root.clone(),
+            state: config.state.clone(),
+            is_own,
+            snapshots: Arc::clone(&snapshots),
+            shown: Arc::clone(observatory.driver_limits()),
+            events: Arc::clone(events),
+            ask: Box::new(move |gpu, cgroup, set| limiting.limits(gpu, cgroup, set)),
+        })?;
         let actions = watch::Sender::new(config.audit_actions());
         let auditor = Auditor::start(
             root,
@@ -86,6 +99,7 @@ impl Watchers {
         Ok(Self {
             tick: tokio::spawn(bridge.run()),
             controller,
+            _driver_limits: driver_limits,
             _observatory: observatory,
             _registrar: registrar,
             snapshots,

@@ -63,6 +63,10 @@ const REASONS: &[(&[&str], &str)] = &[
         &["VcudaUsageGrown"],
         "A container's process made its usage longer or gave it attributes, which takes space from all. It is cut. If it goes on, end the container.",
     ),
+    (
+        &["VcudaDriverLimitRefused"],
+        "NVML refuses to limit a tenant's cgroup, so that the library alone holds the quota. Do what the event says: root, or the controller dmem.",
+    ),
     (&["VcudaOrphan"], "A directory without a grant is still used. End its processes."),
     (
         &["VcudaReturned"],

@@ -28,6 +28,7 @@ pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Find
 fn of_tenant(container: &Container, answers: &Answers) -> Vec<Finding> {
     let link = format!("tenant {}", container.id);
     let mut findings = vec![of_processes(&link, container)];
+    findings.push(of_memory(&link, container));
     for device in &container.devices {
         let own = answers.gpus.gpus.iter().filter(|gpu| gpu.uuid == device.gpu_uuid);
         findings.extend(own.flat_map(|gpu| manager::of_gpu(gpu, &answers.gpus.problem)));
@@ -44,6 +45,16 @@ fn of_tenant(container: &Container, answers: &Answers) -> Vec<Finding> {
     }
     findings.extend(tenants::of_container(container, answers));
     findings
+}
+
+/// What holds its memory to the quota.
+fn of_memory(link: &str, container: &Container) -> Finding {
+    let missing = container.driver_limit_missing.as_str();
+    match (container.held_by_driver, missing) {
+        (true, _) => Finding::ok(link, "memory is held by: library and driver"),
+        (false, "") => Finding::ok(link, "memory is held by: library"),
+        (false, why) => Finding::ok(link, format!("memory is held by: library (not by the driver: {why})")),
+    }
 }
 
 /// Whether processes run in it. The audit finds those that have not registered.

@@ -105,6 +105,7 @@ fn tenant(container: &Container, position: usize, device: &ContainerDevice) -> T
         suspended_bytes: device.suspended_bytes,
         memory_denied: device.denied,
         room_denied: container.room_denied,
+        held_by_driver: container.held_by_driver,
         core_used_permille: device.cores_used_permille.min(1000),
         gpu_seconds: seconds_of(device.served_ns),
         host_copies: device.host_copies,

@@ -157,7 +157,7 @@ fn json_keys_are_the_promised_ones() {
     let tenant = &gpu["tenants"][0];
     assert_eq!(
         keys(tenant),
-        "core_guarantee_permille core_limit_permille core_used_permille gpu_seconds holder host_copied_bytes host_copies \
+        "core_guarantee_permille core_limit_permille core_used_permille gpu_seconds held_by_driver holder host_copied_bytes host_copies \
          memory_denied memory_limit_bytes memory_used_bytes name policy priority processes room_denied state \
          suspended_bytes weight"
     );

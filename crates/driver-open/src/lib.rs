@@ -5,12 +5,14 @@
 mod cuda;
 mod library;
 mod memory;
+mod memory_limits;
 mod nvml;
 
 pub use cuda::calls::Calls;
 pub use cuda::{Cuda, CudaProblem};
 pub use library::library_path;
 pub use memory::{GpuMemory, memory_of_gpus};
+pub use memory_limits::{MemoryLimits, memory_limits, set_memory_limits};
 pub use nvml::{Nvml, NvmlGpu, NvmlProblem, Readings};
 
 /// Ends the process at once: no handler of the driver runs, which could wait for a call that does not end.

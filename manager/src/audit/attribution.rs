@@ -13,7 +13,7 @@ use super::findings::Owner;
 use crate::observe::Snapshot;
 
 #[derive(Debug)]
-pub(super) struct Attribution {
+pub(crate) struct Attribution {
     root: PathBuf,
     /// Tenants by device and inode of `limits`, whatever path leads there.
     by_limits: HashMap<(u64, u64), String>,
@@ -22,7 +22,7 @@ pub(super) struct Attribution {
 }
 
 impl Attribution {
-    pub(super) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
             deleted: DeletedFiles::new(root),
@@ -32,7 +32,7 @@ impl Attribution {
     }
 
     /// Replaces the facts by those of a new snapshot.
-    pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
+    pub(crate) fn refresh(&mut self, snapshot: &Snapshot) {
         self.by_limits.clear();
         self.by_pid.clear();
         let mut files = BTreeSet::new();
@@ -67,7 +67,7 @@ impl Attribution {
         self.deleted.refresh(files);
     }
 
-    pub(super) fn owner_of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
+    pub(crate) fn owner_of(&self, host_pid: u32, snapshot: &Snapshot) -> Owner {
         let known = self.by_pid.get(&host_pid).map(|(_, owner)| owner);
         if let Some(owner @ Owner::Attached(_)) = known {
             return owner.clone();

@@ -33,7 +33,7 @@ pub(super) struct Use {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// A process of this tenant that has loaded its limits.
     Attached(String),
     /// A process of this tenant that has not loaded its limits.
@@ -42,6 +42,16 @@ pub(super) enum Owner {
     Detached(String),
     /// A process of no known tenant.
     Unknown,
+}
+
+impl Owner {
+    /// The tenant's id, if it is known.
+    pub(crate) fn tenant(&self) -> Option<&str> {
+        match self {
+            Owner::Attached(id) | Owner::Inside(id) | Owner::Detached(id) => Some(id),
+            Owner::Unknown => None,
+        }
+    }
 }
 
 /// A deviation that the audit reports.

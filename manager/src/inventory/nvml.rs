@@ -9,8 +9,10 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, Utilization};
 use nvml_wrapper::{Device, Nvml};
+use vcuda_driver_open::{MemoryLimits, memory_limits, set_memory_limits};
 use vcuda_region::GpuUuid;
 
+use super::owner::Limited;
 use super::tracker::{Facts, Load, Opened};
 use super::{Settings, topology};
 use crate::gpu::{Gpu, Health, MigInstance, Sensors};
@@ -114,6 +116,12 @@ pub(super) fn memory_used(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
 fn used_by_processes(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
     let processes = optional(processes(handle))?.unwrap_or_default();
     Ok(processes.iter().filter_map(|(_, bytes)| *bytes).sum())
+}
+
+/// Sets the driver's memory limits of a cgroup, if any are given, and reads what holds.
+pub(super) fn limits(handle: &DeviceHandle<'_>, cgroup: &Path, limits: Option<MemoryLimits>) -> Limited {
+    limits.map_or(Ok(()), |limits| set_memory_limits(&handle.device, cgroup, limits))?;
+    memory_limits(&handle.device, cgroup)
 }
 
 fn facts(handle: &DeviceHandle<'_>, settings: &Settings) -> Result<Facts, FactsError> {

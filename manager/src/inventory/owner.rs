@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use vcuda_driver_open::MemoryLimits;
 use vcuda_region::{GpuUuid, clock};
 
 use super::nvml::{self, DeviceHandle};
@@ -29,7 +30,12 @@ pub(super) enum Reply {
     Utilization(SyncSender<Answer<PerProcess<u32>>>),
     /// The memory that all processes use (bytes).
     Memory(SyncSender<Answer<u64>>),
+    /// The driver's memory limits of the cgroup with this directory, after these were set, if any.
+    Limits(PathBuf, Option<MemoryLimits>, SyncSender<Answer<Limited>>),
 }
+
+/// The driver's memory limits of a cgroup, or NVML's refusal.
+pub type Limited = Result<MemoryLimits, vcuda_driver_api::NvmlError>;
 
 pub(super) type Answer<T> = Result<T, ProcessesError>;
 /// A figure of each process, by host PID.
@@ -50,6 +56,10 @@ impl Question {
             Reply::Memory(reply) => {
                 let used = handle.and_then(|handle| nvml::memory_used(handle).map_err(failed));
                 reply.send(used).is_ok()
+            }
+            Reply::Limits(cgroup, limits, reply) => {
+                let told = handle.map(|handle| nvml::limits(handle, &cgroup, limits));
+                reply.send(told).is_ok()
             }
         };
     }

@@ -4,6 +4,7 @@
 mod definition;
 
 use super::rows::{DeviceRow, OnGpu, TenantRow};
+use crate::observe::DriverLimit;
 use Kind::{Counter, Gauge, Histogram, Info};
 use SeriesUnit::{Bytes, Count, Ratio, Seconds};
 pub use definition::{Kind, Series, SeriesUnit};
@@ -115,6 +116,8 @@ table! { TENANTS of TenantRow<'_>, CONTAINER;
         => |of| truth(of.seen.is_some_and(|tenant| tenant.attached));
     Gauge "vcuda_audit_findings" Count "Findings of the audit that hold now; `vcuda doctor` names them"
         => |of| whole(of.seen.map_or(0, |tenant| tenant.findings.len() as u64));
+    Gauge "vcuda_driver_limit" Count "1: the driver itself holds all processes of the tenant to its memory quotas, too"
+        => |of| truth(of.seen.is_some_and(|tenant| tenant.driver_limit == DriverLimit::Set));
     Gauge "vcuda_container_processes" Count "Processes of the tenant that use a GPU or have registered"
         => |of| whole(of.seen.map_or(0, |tenant| tenant.processes.len() as u64));
 }

@@ -11,7 +11,7 @@ use vcuda_region::{clock, directory};
 
 use super::snapshot_cache::Waker;
 use super::tenant::TenantReader;
-use super::{Snapshot, SnapshotCache, Tenant};
+use super::{DriverLimit, Snapshot, SnapshotCache, Tenant};
 use crate::background::Background;
 use crate::reaper::Reaper;
 use crate::registration::Registry;
@@ -29,12 +29,15 @@ const ENDED_MAX: usize = 256;
 
 /// Present findings of the audit, by tenant.
 pub type Findings = Mutex<HashMap<String, Vec<String>>>;
+/// What is known of the driver's limits, by tenant.
+pub type DriverLimits = Mutex<HashMap<String, DriverLimit>>;
 
 /// Takes snapshots of all tenants under a root until it is dropped.
 #[derive(Debug)]
 pub struct Observatory {
     snapshots: Arc<SnapshotCache>,
     findings: Arc<Findings>,
+    driver_limits: Arc<DriverLimits>,
     _thread: Background,
 }
 
@@ -52,6 +55,7 @@ impl Observatory {
     ) -> io::Result<Self> {
         let findings = Arc::new(Findings::default());
         let mut round = Round::new(root, Arc::clone(&registry), Arc::clone(&findings))?;
+        let driver_limits = Arc::clone(&round.driver_limits);
         snapshots.publish(Arc::new(round.snapshot(clock::now_ns())));
         let cache = Arc::clone(&snapshots);
         let woken = Arc::clone(&registry);
@@ -70,7 +74,7 @@ impl Observatory {
             cache.set_waker(None);
         })?;
         snapshots.set_waker(Some(Waker { registry, thread: thread.thread().clone() }));
-        Ok(Self { snapshots, findings, _thread: thread })
+        Ok(Self { snapshots, findings, driver_limits, _thread: thread })
     }
 
     /// The cache of the snapshots.
@@ -82,6 +86,11 @@ impl Observatory {
     pub fn findings(&self) -> &Arc<Findings> {
         &self.findings
     }
+
+    /// What is known of the driver's limits, which the next snapshot includes.
+    pub fn driver_limits(&self) -> &Arc<DriverLimits> {
+        &self.driver_limits
+    }
 }
 
 #[derive(Debug)]
@@ -89,6 +98,7 @@ pub(super) struct Round {
     root: PathBuf,
     registry: Arc<Registry>,
     findings: Arc<Findings>,
+    driver_limits: Arc<DriverLimits>,
     reaper: Reaper,
     readers: BTreeMap<String, TenantReader>,
     number: u64,
@@ -104,6 +114,7 @@ impl Round {
             root: root.to_owned(),
             registry,
             findings,
+            driver_limits: Arc::default(),
             reaper: Reaper::new()?,
             readers: BTreeMap::new(),
             number: 0,
@@ -134,6 +145,7 @@ impl Round {
         self.note_ended(gone, now_ns);
         self.is_active = false;
         let findings = self.findings.lock().clone();
+        let driver_limits = self.driver_limits.lock().clone();
         let tenants = self
             .readers
             .iter_mut()
@@ -144,6 +156,7 @@ impl Round {
                 self.is_active |= reader.update(&mut self.reaper, now_ns);
                 let mut tenant = reader.seen().clone();
                 tenant.findings = findings.get(name).cloned().unwrap_or_default();
+                tenant.driver_limit = driver_limits.get(name).cloned().unwrap_or_default();
                 tenant
             })
             .collect();

@@ -9,7 +9,7 @@ use crate::accounting::Report;
 use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
 use crate::gpu::Health;
-use crate::observe::{Device, Process, Snapshot, Tenant};
+use crate::observe::{Device, DriverLimit, Process, Snapshot, Tenant};
 use crate::suspend::checks::Check;
 
 pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
@@ -78,6 +78,11 @@ pub(super) fn tenant(tenant: &Tenant, grant: Option<v1::Grant>, state: SuspendSt
         findings,
         state: state_of(state).into(),
         room_denied: 0,
+        held_by_driver: tenant.driver_limit == DriverLimit::Set,
+        driver_limit_missing: match &tenant.driver_limit {
+            DriverLimit::Missing(why) => why.clone(),
+            DriverLimit::None | DriverLimit::Set => String::new(),
+        },
     }
 }
 

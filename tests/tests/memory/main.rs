@@ -8,6 +8,7 @@
 )]
 
 mod answers;
+mod driver_limits;
 mod forks;
 mod given_away;
 mod integrated;

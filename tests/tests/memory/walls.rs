@@ -7,10 +7,10 @@ use std::process::Command;
 use vcuda_tests::cgroup::Cgroup;
 use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, skip, succeeded};
 
-const NONE: u64 = u64::MAX;
-const CONTEXT: u64 = 480 * MIB;
-const DMEM: &str = "r615-dmem";
-const MISC: &str = "r615-misc";
+pub(super) const NONE: u64 = u64::MAX;
+pub(super) const CONTEXT: u64 = 480 * MIB;
+pub(super) const DMEM: &str = "r615-dmem";
+pub(super) const MISC: &str = "r615-misc";
 
 /// Codes of NVML.
 const NOT_SUPPORTED: u64 = 3;
@@ -18,7 +18,7 @@ const NO_PERMISSION: u64 = 4;
 const NOT_FOUND: u64 = 6;
 const FUNCTION_NOT_FOUND: u64 = 13;
 
-fn program() -> std::path::PathBuf {
+pub(super) fn program() -> std::path::PathBuf {
     app("walls", Door::Dlsym)
 }
 
@@ -30,7 +30,7 @@ fn told(command: &mut Command, words: &[&str]) -> Vec<Vec<u64>> {
 }
 
 /// What it prints on the host, outside of the cgroups of the test.
-fn on_host(fixture: &Fixture, words: &[&str]) -> Vec<Vec<u64>> {
+pub(super) fn on_host(fixture: &Fixture, words: &[&str]) -> Vec<Vec<u64>> {
     told(&mut fixture.bare(program()), words)
 }
 
@@ -45,7 +45,11 @@ fn get(fixture: &Fixture, cgroup: &Cgroup) -> [u64; 3] {
 }
 
 fn bytes_taken(fixture: &Fixture, cgroup: &Cgroup) -> u64 {
-    told(&mut cgroup.bare(fixture, &program()), &["fill"])[0][0]
+    bytes_taken_by(&mut cgroup.bare(fixture, &program()))
+}
+
+pub(super) fn bytes_taken_by(command: &mut Command) -> u64 {
+    told(command, &["fill"])[0][0]
 }
 
 #[test]
@@ -206,7 +210,8 @@ fn what_the_driver_refuses_within_the_quota_is_out_of_memory_and_counted_apart()
 fn a_tenant_is_told_its_quota_for_its_cgroup_and_nothing_of_others() {
     let (fixture, Some(parent)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
     let (leaf, foreign) = (parent.child("leaf"), parent.child("foreign"));
-    set(&fixture, &leaf, 0, 4 * GIB);
+    // With a guarantee, which the manager leaves alone.
+    set(&fixture, &leaf, GIB, 4 * GIB);
     set(&fixture, &foreign, GIB, 5 * GIB);
     let words = [
         "take",
@@ -223,7 +228,7 @@ fn a_tenant_is_told_its_quota_for_its_cgroup_and_nothing_of_others() {
         "1",
     ];
     let lines = told(&mut leaf.tenant(&fixture, &["--memory", "3GiB"], &program()), &words);
-    assert_eq!(lines[1], [0, 0, 3 * GIB, CONTEXT + 1]);
+    assert_eq!(lines[1], [0, GIB, 3 * GIB, CONTEXT + 1]);
     assert_eq!(lines[2..], [vec![NO_PERMISSION, 0, 0, 0], vec![NO_PERMISSION, 0, 0, 0], vec![NO_PERMISSION]]);
     assert_eq!(get(&fixture, &leaf)[1], 4 * GIB);
 }

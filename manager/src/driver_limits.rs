@@ -1,0 +1,127 @@
+//! The driver's own memory limits (driver 615 on; docs/hardware.md, "memory limits of cgroups") behind the tenants' quotas: they
+//! stop what no preloaded library can.
+//!
+//! The cgroup of a tenant's process is limited to the tenant's quota if it is the tenant's own: each process in it belongs to the
+//! tenant. Nothing is reserved (soft limit 0), so nothing leaks with a removed cgroup. What is set is first recorded in a file, so
+//! that it is taken back after the tenant has ended, by a later manager, too. A refusal by NVML is an event; the library's quota
+//! holds without the driver's.
+//!
+//! | module | what |
+//! |---|---|
+//! | `cgroups` | the cgroup of a process, the processes of a cgroup |
+//! | `record` | the file |
+//! | `setting` | one limit: read, set, taken back |
+//! | `pass` | all tenants of a snapshot |
+
+mod cgroups;
+mod pass;
+mod record;
+mod setting;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vcuda_quota::NO_MEMORY_LIMIT;
+use vcuda_region::{GpuUuid, clock};
+
+use crate::background::Background;
+use crate::events::Events;
+use crate::observe::{DriverLimits, Snapshot, SnapshotCache};
+use pass::Pass;
+use setting::{Ask, Rest};
+
+/// NVML refuses to limit a tenant's cgroup.
+pub(crate) const DRIVER_LIMIT_REFUSED: &str = "VcudaDriverLimitRefused";
+
+/// Time between two looks at tenants that have not changed, as other programs may set limits and processes move.
+const AGAIN_NS: u64 = 5_000_000_000;
+/// Time after which a driver without such limits, or one that refuses them to this manager, is asked again.
+const REST_NS: u64 = 60_000_000_000;
+/// Pause after a look, so that many registrations are few looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for a snapshot.
+const WAIT: Duration = Duration::from_secs(2);
+
+pub(crate) struct Sources {
+    pub(crate) root: PathBuf,
+    /// Folder of the record.
+    pub(crate) state: PathBuf,
+    /// Whether this is a user's own manager, which need not be allowed to set limits.
+    pub(crate) is_own: bool,
+    pub(crate) snapshots: Arc<SnapshotCache>,
+    /// What the next snapshot shows.
+    pub(crate) shown: Arc<DriverLimits>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) ask: Box<Ask>,
+}
+
+impl std::fmt::Debug for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
+
+/// Starts the thread that limits the tenants' cgroups until it is dropped. The limits of living tenants stay.
+pub(crate) fn start(sources: Sources) -> io::Result<Background> {
+    let woken = Arc::clone(&sources.snapshots);
+    let wake = Box::new(move || woken.end_waits());
+    Background::with_wake("driver-limits", wake, move |stop| {
+        let Sources { root, state, is_own, snapshots, shown, events, ask } = sources;
+        let mut pass = Pass::new(&root, &state, is_own, events, ask);
+        let (mut number, mut due_ns, mut is_resting) = (0, 0, false);
+        let mut known = Vec::new();
+        while !stop.is_asked() {
+            let newer = snapshots.newer(number, WAIT);
+            let snapshot = newer.unwrap_or_else(|| snapshots.last());
+            number = snapshot.number;
+            let now_ns = clock::now_ns();
+            let seen = seen(&snapshot);
+            if now_ns < due_ns && (is_resting || seen == known) {
+                continue;
+            }
+            let limits = pass.run(&snapshot);
+            is_resting = matches!(limits, Err(Rest::Long(_)));
+            due_ns = now_ns.saturating_add(match limits {
+                Ok(_) => AGAIN_NS,
+                Err(Rest::Long(_)) => REST_NS,
+                Err(Rest::Short) => 0,
+            });
+            known = seen;
+            let limits = match limits {
+                Ok(limits) => limits,
+                Err(Rest::Long(limit)) => {
+                    let ids = snapshot.tenants.iter().map(|tenant| tenant.id.clone());
+                    ids.map(|id| (id, limit.clone())).collect()
+                }
+                // What was set before holds.
+                Err(Rest::Short) => continue,
+            };
+            let before = std::mem::replace(&mut *shown.lock(), limits.clone());
+            if before != limits {
+                snapshots.wake();
+            }
+            std::thread::park_timeout(PAUSE);
+        }
+        if pass.has_set() {
+            // The next manager tries again what fails here.
+            let _ = pass.run(&snapshots.begun_after(clock::now_ns()));
+        }
+    })
+}
+
+/// What the limits depend on: of each tenant its name, its quotas and its processes.
+type Seen = Vec<(String, Vec<(GpuUuid, u64)>, Vec<Option<u32>>)>;
+
+fn seen(snapshot: &Snapshot) -> Seen {
+    let tenants = snapshot.tenants.iter();
+    tenants
+        .map(|tenant| {
+            let quotas = tenant.devices.iter().map(|one| (one.gpu, one.config.memory_limit_bytes));
+            let quotas = quotas.filter(|(_, bytes)| *bytes != NO_MEMORY_LIMIT);
+            let processes = tenant.processes.iter().map(|process| process.host_pid);
+            (tenant.id.clone(), quotas.collect(), processes.collect())
+        })
+        .collect()
+}
