@@ -21,13 +21,15 @@ use crate::node::NodeReceiver;
 use crate::serve::{Listening, Readers, Resource};
 
 pub(crate) mod changes;
+pub(crate) mod name;
 pub(crate) mod watched;
 
 use changes::DirectoryChanges;
+use name::WatchedName;
 use watched::RegistrationState;
 
-/// Time without a query while kubelet runs after which the socket is made anew.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without a query while kubelet runs after which the socket is made anew, under another name.
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same after the end of a stream.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait for kubelet to notice the end of a stream.
@@ -65,10 +67,6 @@ impl Directories {
         self.device_plugins().join(KUBELET_SOCKET)
     }
 
-    fn watched_socket(&self, kind: Kind) -> PathBuf {
-        self.registry().join(format!("vcuda.io-{}-reg.sock", kind.word()))
-    }
-
     fn service_socket(&self, kind: Kind) -> PathBuf {
         self.own().join(format!("dp-{}.sock", kind.word()))
     }
@@ -77,6 +75,7 @@ impl Directories {
 #[derive(Debug)]
 pub(crate) struct Registrar {
     directories: Directories,
+    watched: WatchedName,
     resource: Resource,
     readers: Readers,
     node: NodeReceiver,
@@ -89,6 +88,7 @@ pub(crate) struct Registrar {
 impl Registrar {
     pub(crate) fn new(directories: Directories, resource: Resource, changes: DirectoryChanges) -> Self {
         Self {
+            watched: WatchedName::find(directories.registry(), format!("vcuda.io-{}", resource.kind.word())),
             directories,
             readers: resource.readers.clone(),
             node: resource.shared.node.clone(),
@@ -118,7 +118,11 @@ impl Registrar {
             match self.serve_watched(state) {
                 Ok((_service, registration)) => {
                     is_warned = false;
-                    self.serve_until_replaced(&registration, answers, &mut backoff).await;
+                    self.serve_until_replaced(&registration, answers.clone(), &mut backoff).await;
+                    let is_queried = answers.borrow().is_queried;
+                    if !is_queried && registration.is_intact() {
+                        self.watched.renew();
+                    }
                 }
                 Err(error) => {
                     if !is_warned {

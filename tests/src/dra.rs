@@ -116,8 +116,20 @@ impl DraDriver<'_> {
         self.registered().is_some()
     }
 
+    /// Its sockets in the directory that kubelet watches.
+    pub fn registration_sockets(&self) -> Vec<PathBuf> {
+        let registry = self.fixture.kubelet_directory().join("plugins_registry");
+        let entries = std::fs::read_dir(registry).into_iter().flatten().flatten();
+        let resources = ["gpu", "memory", "cores"].map(|name| format!("vcuda.io-{name}-"));
+        let is_plugins = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            resources.iter().any(|resource| name.starts_with(resource))
+        };
+        entries.map(|entry| entry.path()).filter(|path| !is_plugins(path)).collect()
+    }
+
     fn registered(&self) -> Option<PluginInfo> {
-        let socket = self.fixture.kubelet_directory().join("plugins_registry/vcuda.io-reg.sock");
+        let socket = self.registration_sockets().pop()?;
         self.kubelet.block_on(async {
             let channel = connect(&socket, SOON).await.ok()?;
             let mut client = RegistrationClient::new(channel);

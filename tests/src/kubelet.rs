@@ -89,6 +89,8 @@ struct Node {
     allowance: Mutex<(f64, SystemTime)>,
     /// Number of calls of PodResources.
     asked: AtomicUsize,
+    /// Pause after the first failure at a socket of the watched directory.
+    first_pause: Mutex<Duration>,
     /// Forbidden actions of a plugin.
     wrongs: Mutex<Vec<String>>,
 }
@@ -130,6 +132,7 @@ impl Kubelet {
                 mood: Mutex::default(),
                 allowance: Mutex::new((told::BURST, SystemTime::now())),
                 asked: AtomicUsize::new(0),
+                first_pause: Mutex::new(clients::FIRST_PAUSE),
                 wrongs: Mutex::default(),
             }),
             running: None,
@@ -182,6 +185,11 @@ impl Kubelet {
 
     fn runtime(&self) -> &Runtime {
         self.running.as_ref().unwrap_or_else(|| panic!("kubelet is stopped"))
+    }
+
+    /// From its next start on, it behaves as if it had dialled a dead socket for minutes: the next try is after the longest pause.
+    pub fn has_waited_long(&self) {
+        *self.node.first_pause.lock() = clients::LONGEST_PAUSE;
     }
 
     /// Sets the behaviour of PodResources.

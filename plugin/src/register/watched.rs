@@ -19,6 +19,7 @@ use crate::serve::{Listening, listen};
 /// State of the registration, by kubelet's calls at the watched socket.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RegistrationState {
+    pub(crate) is_queried: bool,
     pub(crate) accepted: bool,
     pub(crate) refused: Option<String>,
 }
@@ -40,6 +41,7 @@ impl RegistrationService {
 impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         debug!(resource = self.info.name, "kubelet asks");
+        self.state.send_modify(|state| state.is_queried = true);
         Ok(Response::new(self.info.clone()))
     }
 
@@ -74,7 +76,8 @@ impl Registrar {
         };
         let registration = RegistrationService::new(info, state);
         let routes = Routes::new(RegistrationServer::new(registration));
-        let registration_socket = listen(&self.directories.watched_socket(kind), routes)?;
+        let registration_socket = listen(&self.watched.path(), routes)?;
+        self.watched.remove_others();
         Ok((service, registration_socket))
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tonic::transport::Channel;
 use vcuda_kubelet_api::pluginregistration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
@@ -27,8 +28,10 @@ const DIALS_WITHIN: Duration = Duration::from_secs(10);
 const ASKS_WITHIN: Duration = Duration::from_secs(1);
 /// Interval between two listings of the directory.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
-/// Interval before a failed plugin is tried again.
-const TRIES_EVERY: Duration = Duration::from_millis(500);
+/// First and longest pause before a path is tried again: it doubles with each failure, whatever is at the path meanwhile
+/// (pkg/util/goroutinemap/exponentialbackoff).
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(122);
 
 /// A connected plugin.
 #[derive(Debug, Clone)]
@@ -127,6 +130,8 @@ type Identity = (u64, i64, i64);
 pub(super) async fn watch(node: Arc<Node>) {
     // By socket: its identity, and the registered resource.
     let mut known: HashMap<PathBuf, (Identity, Option<String>)> = HashMap::new();
+    // By path: the pause after its last failure, and that pause's end.
+    let mut pauses: HashMap<PathBuf, (Duration, Instant)> = HashMap::new();
     let mut ticks = tokio::time::interval(LOOKS_EVERY);
     loop {
         ticks.tick().await;
@@ -149,9 +154,17 @@ pub(super) async fn watch(node: Arc<Node>) {
             if let Some((_, Some(name))) = known.remove(&path) {
                 node.disconnect(&name);
             }
+            if pauses.get(&path).is_some_and(|(_, end)| Instant::now() < *end) {
+                continue;
+            }
             let registered = register(&node, &path).await;
-            if registered.is_err() {
-                tokio::time::sleep(TRIES_EVERY).await;
+            match (&registered, pauses.get(&path)) {
+                (Ok(_), _) => drop(pauses.remove(&path)),
+                (Err(_), before) => {
+                    let pause =
+                        before.map_or(*node.first_pause.lock(), |(pause, _)| LONGEST_PAUSE.min(*pause * 2));
+                    pauses.insert(path.clone(), (pause, Instant::now() + pause));
+                }
             }
             known.insert(path, (identity, registered.ok()));
         }

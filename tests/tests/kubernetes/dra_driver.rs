@@ -251,6 +251,29 @@ fn the_slices_are_as_the_gpus_are_and_come_back() {
     eventually("it is ready again", SOON, || driver.problems().contains("200 OK"));
 }
 
+/// Kubelet dials a path at which it has failed again only after up to two minutes.
+#[test]
+fn a_driver_that_kubelet_does_not_dial_is_offered_under_another_name() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut driver = fixture.dra_driver_with(NODE, &api, "");
+    driver.start_alone();
+    let mut names = Vec::new();
+    eventually("two names were offered", SOON, || {
+        names.extend(driver.registration_sockets());
+        names.dedup();
+        names.len() > 1
+    });
+    driver.register();
+    published(&api, 1);
+    driver.kill();
+    // Kubelet knows this name as the driver's.
+    let left = driver.registration_sockets();
+    assert_eq!(left, names[names.len() - 1..]);
+    driver.start();
+    assert_eq!(driver.registration_sockets(), left);
+}
+
 #[test]
 fn a_second_driver_is_ready_and_waits_for_the_firsts_end() {
     let fixture = Fixture::with_gpus(1, "24GiB");

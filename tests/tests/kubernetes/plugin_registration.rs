@@ -78,6 +78,29 @@ fn a_plugin_that_is_killed_comes_back_and_pods_run_on() {
     assert_eq!(kubelet.started(&pod).directory(), started.directory());
 }
 
+/// After a loss of power, or if the plugin was killed before kubelet's restart, kubelet finds dead sockets. It dials these paths again
+/// only after up to two minutes.
+#[test]
+fn dead_sockets_that_kubelet_has_dialled_delay_nothing() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager_with_shim();
+    let mut kubelet = fixture.kubelet();
+    let mut plugin = fixture.plugin();
+    kubelet.wait_for_devices();
+    kubelet.has_waited_long();
+    // The second time, the dead sockets have the other names.
+    for _ in 0..2 {
+        kubelet.stop();
+        plugin.kill();
+        kubelet.start_again();
+        std::thread::sleep(Duration::from_secs(1));
+        plugin.start();
+        kubelet.wait_for_devices();
+        let sockets = fs::read_dir(fixture.kubelet_directory().join("plugins_registry")).unwrap().count();
+        assert_eq!(sockets, RESOURCES.len(), "each resource has one socket");
+    }
+}
+
 #[test]
 fn of_two_plugins_on_one_node_the_second_waits() {
     let fixture = Fixture::with_gpus(1, "24GiB");
