@@ -188,8 +188,10 @@ def pod(where, things, access, values):
     check(not paths & {"/", "/dev", "/etc", "/proc", "/run"} or access == "privileged", where, "too much of the host:", paths)
     config = tomllib.loads(by_kind["ConfigMap"]["data"]["device-plugin.toml"])
     folders = {config["kubelet"] + "/plugins_registry", config["cdi"]}
-    classic = config["kubelet"] + "/device-plugins"
-    check(folders <= paths and (classic in paths) != claims, where, "the plugin's folders are not mounted")
+    checkpoint = config["kubelet"] + "/device-plugins"
+    check(folders <= paths and (checkpoint in paths) != claims, where, "the plugin's folders are not mounted")
+    written = {mount["mountPath"] for mount in plugin["volumeMounts"] if not mount.get("readOnly")}
+    check(checkpoint not in written, where, "the plugin may write to", checkpoint)
     program = ["/usr/bin/vcuda-kubernetes", "dra-driver" if claims else "device-plugin"]
     check(plugin["command"][:2] == program, where, "runs", plugin["command"])
     classes = {thing["metadata"]["name"] for thing in things if thing["kind"] == "DeviceClass"}
