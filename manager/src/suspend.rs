@@ -136,14 +136,14 @@ impl Suspender {
         Ok((suspender, watch))
     }
 
-    /// Suspends a tenant. Returns its state when that is done, or after some seconds.
-    pub async fn suspend(&self, id: &str) -> Result<SuspendState, GrantError> {
-        self.0.carry_out(id, Wish::Suspend).await
+    /// Suspends a tenant for `user`, whom the event names. Returns its state when that is done, or after some seconds.
+    pub async fn suspend(&self, id: &str, user: Option<String>) -> Result<SuspendState, GrantError> {
+        self.0.carry_out(id, Wish::Suspend, user).await
     }
 
-    /// Resumes a tenant. Returns its state when that is done, or after some seconds.
-    pub async fn resume(&self, id: &str) -> Result<SuspendState, GrantError> {
-        self.0.carry_out(id, Wish::Resume).await
+    /// Resumes a tenant for `user`, whom the event names. Returns its state when that is done, or after some seconds.
+    pub async fn resume(&self, id: &str, user: Option<String>) -> Result<SuspendState, GrantError> {
+        self.0.carry_out(id, Wish::Resume, user).await
     }
 
     /// Whether a tenant could be suspended now, condition by condition. Changes nothing.
@@ -224,7 +224,12 @@ impl Shared {
         self.written.notify_all();
     }
 
-    async fn carry_out(self: &Arc<Self>, id: &str, wish: Wish) -> Result<SuspendState, GrantError> {
+    async fn carry_out(
+        self: &Arc<Self>,
+        id: &str,
+        wish: Wish,
+        user: Option<String>,
+    ) -> Result<SuspendState, GrantError> {
         // A tenant without a grant may just have been made: a snapshot of now tells, which takes up to 50 ms.
         let (grants, name) = (self.grants.clone(), id.to_owned());
         let look = move || grants.snapshot_of_now().find(&name).is_some();
@@ -237,7 +242,7 @@ impl Shared {
             // Whatever came of it, `begin` sees.
             let _ = tokio::time::timeout(ANSWER_WITHIN, ended.wait_for(Option::is_some)).await;
         }
-        let Some(mut ended) = self.begin(id, wish)? else {
+        let Some(mut ended) = self.begin(id, wish, user)? else {
             if wish == Wish::Suspend {
                 // It was suspended to make room.
                 self.grants.suspend(id).await?;
@@ -265,8 +270,13 @@ impl Shared {
         is_ending.then(|| ended.clone())
     }
 
-    /// Begins the work, or finds the same under way. `None` if there is nothing to do.
-    fn begin(self: &Arc<Self>, id: &str, wish: Wish) -> Result<Option<Ended>, GrantError> {
+    /// Begins the work, for `user` if one asks for it, or finds the same under way. `None` if there is nothing to do.
+    fn begin(
+        self: &Arc<Self>,
+        id: &str,
+        wish: Wish,
+        user: Option<String>,
+    ) -> Result<Option<Ended>, GrantError> {
         let mut tasks = self.tasks.lock();
         if let Some((other, ended)) = tasks.get(id) {
             return if other.passing() == wish.passing() {
@@ -290,7 +300,7 @@ impl Shared {
             (Wish::Suspend | Wish::MakeRoom, SuspendState::Failed) => Err(GrantError::Refused(format!(
                 "{id} has a process that lost its GPU state; end its processes"
             ))),
-            _ => self.start_task(&mut tasks, id, wish).map(Some),
+            _ => self.start_task(&mut tasks, id, wish, user).map(Some),
         }
     }
 
@@ -299,6 +309,7 @@ impl Shared {
         tasks: &mut HashMap<String, (Wish, Ended)>,
         id: &str,
         wish: Wish,
+        user: Option<String>,
     ) -> Result<Ended, GrantError> {
         let (tell, ended) = watch::channel(None);
         let (shared, name) = (Arc::clone(self), id.to_owned());
@@ -306,9 +317,9 @@ impl Shared {
         let returning = (wish == Wish::Resume).then(|| self.grants.begin_return(id));
         let work = move || {
             let result = match wish {
-                Wish::Suspend | Wish::MakeRoom => task::suspend(&shared, &name, wish),
+                Wish::Suspend | Wish::MakeRoom => task::suspend(&shared, &name, wish, user.as_deref()),
                 Wish::SuspendAnew => task::suspend_anew(&shared, &name),
-                Wish::Resume => task::resume(&shared, &name),
+                Wish::Resume => task::resume(&shared, &name, user.as_deref()),
             };
             // Before the next task for the tenant can begin.
             drop(returning);
@@ -344,7 +355,7 @@ impl Shared {
                 Phase::Failed => task::tell(self, &record.id, SuspendState::Failed),
                 Phase::Suspending | Phase::Resuming => {
                     let mut tasks = self.tasks.lock();
-                    self.start_task(&mut tasks, &record.id, Wish::Resume).map_err(io::Error::other)?;
+                    self.start_task(&mut tasks, &record.id, Wish::Resume, None).map_err(io::Error::other)?;
                 }
             }
         }

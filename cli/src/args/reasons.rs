@@ -110,15 +110,17 @@ const REASONS: &[(&[&str], &str)] = &[
     (&["VcudaApiCrowded"], "A user has too many connections to the API. Find the client."),
     (
         &["VcudaGrantResized", "VcudaGrantReleased", "VcudaGpuCordoned", "VcudaGpuUncordoned"],
-        "An operator did so; the event names the user. Of pods' grants only the log tells it.",
+        "A user did so, whom the event names. Of pods' grants only the log tells it.",
+    ),
+    (
+        &["VcudaSuspended", "VcudaResumed"],
+        "Nothing is wrong. The event names the user who asked for it, if one did.",
     ),
     (
         &[
             "VcudaGpuRecovered",
             "VcudaNvmlRecovered",
             "VcudaLedgerRecovered",
-            "VcudaSuspended",
-            "VcudaResumed",
             "VcudaLimitBelowUse",
             "VcudaChangeEnded",
         ],

@@ -66,11 +66,11 @@ impl GrantsService {
         found.ok_or_else(|| Status::not_found(format!("{which}: no such grant")))
     }
 
-    /// Reports what an operator did to a grant. Those of pods change as pods do: that the log alone tells.
-    async fn report(&self, operator: Option<u32>, reason: &'static str, message: String, grant: &Grant) {
+    /// Reports what a user did to a grant. Those of pods change as pods do: that the log alone tells.
+    async fn report(&self, user: Option<u32>, reason: &'static str, message: String, grant: &Grant) {
         let is_kept = grant.holder == Holder::default();
         let about = (Some(grant.id.to_string()), None);
-        owner::report(self.grants.events(), operator, (reason, message), about, is_kept).await;
+        owner::report(self.grants.events(), user, (reason, message), about, is_kept).await;
     }
 
     fn shown(&self, grant: &Grant) -> v1::Grant {
@@ -110,7 +110,7 @@ impl grants_server::Grants for GrantsService {
 
     async fn resize(&self, request: Request<v1::ResizeGrantRequest>) -> Result<Response<v1::Grant>, Status> {
         let time = deadline_of(&request, self.deadline);
-        let operator = owner::operator_of(&request);
+        let user = owner::changer_of(&request);
         let caller = owner::caller_of(&request, self.grants.users()).await?;
         let resize = convert::resize(request.into_inner(), caller)?;
         let grant = within(time, async { Ok(self.grants.resize(resize).await?) }).await?;
@@ -118,7 +118,7 @@ impl grants_server::Grants for GrantsService {
         let memory =
             memory_bytes.map_or_else(|| "all memory".to_owned(), |bytes| MemorySize(bytes).to_string());
         let text = format!("{} has {memory} and {} now, set", grant.id, CoreShare(cores_permille));
-        self.report(operator, "VcudaGrantResized", text, &grant).await;
+        self.report(user, "VcudaGrantResized", text, &grant).await;
         Ok(Response::new(self.shown(&grant)))
     }
 
@@ -127,7 +127,7 @@ impl grants_server::Grants for GrantsService {
         request: Request<v1::ReleaseGrantRequest>,
     ) -> Result<Response<v1::ReleaseGrantResponse>, Status> {
         let time = deadline_of(&request, self.deadline);
-        let operator = owner::operator_of(&request);
+        let user = owner::changer_of(&request);
         let caller = owner::caller_of(&request, self.grants.users()).await?;
         let v1::ReleaseGrantRequest { id, even_if_used } = request.into_inner();
         let id = convert::id(id)?;
@@ -135,7 +135,7 @@ impl grants_server::Grants for GrantsService {
         let release = self.grants.release(&id, even_if_used, caller.as_ref());
         let released = within(time, async { Ok(release.await?) }).await?;
         if let Some(grant) = grant.filter(|_| released) {
-            self.report(operator, "VcudaGrantReleased", format!("{id} was released"), &grant).await;
+            self.report(user, "VcudaGrantReleased", format!("{id} was released"), &grant).await;
         }
         Ok(Response::new(v1::ReleaseGrantResponse { released }))
     }
@@ -250,8 +250,9 @@ impl grants_server::Grants for GrantsService {
         &self,
         request: Request<v1::SuspendRequest>,
     ) -> Result<Response<v1::SuspendResponse>, Status> {
+        let user = owner::changer_name(&request).await;
         let id = convert::id(request.into_inner().id)?;
-        let state = self.suspender()?.suspend(&id).await?;
+        let state = self.suspender()?.suspend(&id, user).await?;
         Ok(Response::new(show::suspended(state)))
     }
 
@@ -268,8 +269,9 @@ impl grants_server::Grants for GrantsService {
         &self,
         request: Request<v1::SuspendRequest>,
     ) -> Result<Response<v1::SuspendResponse>, Status> {
+        let user = owner::changer_name(&request).await;
         let id = convert::id(request.into_inner().id)?;
-        let state = self.suspender()?.resume(&id).await?;
+        let state = self.suspender()?.resume(&id, user).await?;
         Ok(Response::new(show::suspended(state)))
     }
 }

@@ -267,7 +267,7 @@ impl node_server::Node for NodeService {
         request: Request<v1::CordonRequest>,
     ) -> Result<Response<v1::CordonResponse>, Status> {
         let time = deadline_of(&request, self.deadline);
-        let operator = owner::operator_of(&request);
+        let user = owner::changer_of(&request);
         let v1::CordonRequest { gpu_uuid, cordoned } = request.into_inner();
         let uuid = convert::uuid("gpu_uuid", &gpu_uuid)?;
         within(time, async { Ok(self.grants.cordon(uuid, cordoned).await?) }).await?;
@@ -276,7 +276,7 @@ impl node_server::Node for NodeService {
             false => ("VcudaGpuUncordoned", "uncordoned"),
         };
         let told = (reason, format!("{uuid} was {what}"));
-        owner::report(&self.events, operator, told, (None, Some(uuid.to_string())), true).await;
+        owner::report(&self.events, user, told, (None, Some(uuid.to_string())), true).await;
         Ok(Response::new(v1::CordonResponse {}))
     }
 }

@@ -28,23 +28,30 @@ pub(super) async fn caller_of<T>(request: &Request<T>, limits: &LiveLimits) -> R
     blocking(move || Owner { uid: caller.uid, name: user_name(caller.uid), limit }).await.map(Some)
 }
 
-/// User of the caller, if it may change all. Any other changes what is its own.
-pub(super) fn operator_of<T>(request: &Request<T>) -> Option<u32> {
-    let is_operator = request.extensions().get::<Right>() == Some(&Right::Change);
-    request.extensions().get::<Caller>().filter(|_| is_operator).map(|caller| caller.uid)
+/// User of the caller, who makes a change; `None` if the kernel does not tell.
+pub(super) fn changer_of<T>(request: &Request<T>) -> Option<u32> {
+    request.extensions().get::<Caller>().map(|caller| caller.uid)
 }
 
-/// Reports what an operator did: `message` is what was done, to which object. `kept` is false if the log alone tells it.
+/// Name of [`changer_of`].
+pub(super) async fn changer_name<T>(request: &Request<T>) -> Option<String> {
+    Some(name_of(changer_of(request)?).await)
+}
+
+async fn name_of(uid: u32) -> String {
+    blocking(move || user_name(uid)).await.unwrap_or_else(|_| uid.to_string())
+}
+
+/// Reports what a user did: `message` is what was done, to which object. `is_kept` is false if the log alone tells it.
 pub(super) async fn report(
     events: &Events,
-    operator: Option<u32>,
+    user: Option<u32>,
     (reason, message): (&'static str, String),
     (tenant, gpu): (Option<String>, Option<String>),
     is_kept: bool,
 ) {
-    let Some(uid) = operator else { return };
-    let name = blocking(move || user_name(uid)).await.unwrap_or_else(|_| uid.to_string());
-    let message = format!("{message} by user {name}");
+    let Some(uid) = user else { return };
+    let message = format!("{message} by user {}", name_of(uid).await);
     tracing::info!(reason, container = tenant, "{message}");
     if is_kept {
         let severity = Severity::Info;

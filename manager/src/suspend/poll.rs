@@ -105,7 +105,7 @@ fn look(shared: &Arc<Shared>, record: &Record, watched: &mut Watched) -> bool {
 }
 
 fn resume(shared: &Arc<Shared>, id: &str) {
-    if let Err(error) = shared.begin(id, Wish::Resume) {
+    if let Err(error) = shared.begin(id, Wish::Resume, None) {
         tracing::warn!(container = id, "not resumed: {error}");
     }
 }

@@ -66,7 +66,7 @@ fn suspend_anew(shared: &Arc<Shared>, id: &str, pid: u32, bytes: u64) {
         MemorySize(bytes)
     );
     shared.say(Severity::Warning, "VcudaReturned", text, id);
-    if let Err(error) = shared.begin(id, Wish::SuspendAnew) {
+    if let Err(error) = shared.begin(id, Wish::SuspendAnew, None) {
         tracing::warn!(container = id, "not suspended anew: {error}");
     }
 }

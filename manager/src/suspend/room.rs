@@ -182,7 +182,7 @@ impl Maker {
             }
             return;
         };
-        match shared.begin(&victim, Wish::MakeRoom) {
+        match shared.begin(&victim, Wish::MakeRoom, None) {
             Ok(Some(ended)) => {
                 tracing::info!(container = victim, "is suspended to make room for {id}");
                 let first = self.evictions.before(id).cloned();
@@ -219,7 +219,7 @@ impl Maker {
         if fits::has_room(shared, id).is_err() {
             return false;
         }
-        if let Err(error) = shared.begin(id, Wish::Resume) {
+        if let Err(error) = shared.begin(id, Wish::Resume, None) {
             tracing::info!(container = id, "not resumed: {error}");
         }
         self.rest(id, now_ns.saturating_add(REST_NS));

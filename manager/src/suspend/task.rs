@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// # Errors
 /// It cannot be suspended, or not now: it goes on as before. If a part of its memory is away already, it goes on when its GPU has
 /// room for that again.
-pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), GrantError> {
+pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish, user: Option<&str>) -> Result<(), GrantError> {
     let is_forced = wish == Wish::MakeRoom;
     let Found { tenant, gates, processes } = find(shared, id)?;
     let helper = shared.helper.lock(id).map_err(unwritten)?;
@@ -74,7 +74,8 @@ pub(super) fn suspend(shared: &Shared, id: &str, wish: Wish) -> Result<(), Grant
         tracing::warn!(container = id, "its room is not given to others: {error}");
     }
     keep_ready(shared, id, helper);
-    let text = format!("{id} is suspended: its GPU memory is in host memory until its next call");
+    let by = by(user);
+    let text = format!("{id} is suspended{by}: its GPU memory is in host memory until its next call");
     shared.say(Severity::Info, "VcudaSuspended", text, id);
     Ok(())
 }
@@ -107,7 +108,7 @@ pub(super) fn find(shared: &Shared, id: &str) -> Result<Found, GrantError> {
 ///
 /// # Errors
 /// There is no room: it stays suspended. Or a process is lost.
-pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
+pub(super) fn resume(shared: &Shared, id: &str, user: Option<&str>) -> Result<(), GrantError> {
     let Some(record) = shared.records.lock().find(id).cloned() else {
         return Ok(());
     };
@@ -128,9 +129,14 @@ pub(super) fn resume(shared: &Shared, id: &str) -> Result<(), GrantError> {
         }
         return resumed;
     }
-    let text = format!("{id} runs: its GPU memory is back");
+    let text = format!("{id} is resumed{}: its GPU memory is back", by(user));
     shared.say(Severity::Info, "VcudaResumed", text, id);
     Ok(())
+}
+
+/// Words for the user who asked for a change; none if the manager makes it by itself.
+fn by(user: Option<&str>) -> String {
+    user.map_or_else(String::new, |user| format!(" by user {user}"))
 }
 
 /// Suspends a tenant anew whose memory came back to the GPU without the manager. Until that is done, its quota counts again.

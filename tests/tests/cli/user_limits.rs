@@ -103,18 +103,20 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     // As root may give more than the limit, to whom it wants.
     node.fixture.stdout(["set", "z", "--memory", "20GiB"]);
     succeeded(&alice(&["grant", "release", "z"]));
-    // What root did is told with its name, and not what a user does with its own grant.
+    // Who made each change is told, a user of its own grant, too.
     node.fixture.stdout(["gpu", "cordon", "0"]);
     node.fixture.stdout(["grant", "release", "ops"]);
     let events = node.fixture.events();
     for told in [
+        "has 7 GiB and 30 % now, set by user 61003",
         "has 20 GiB and 30 % now, set by user root (0)",
+        "was released by user 61003",
         "was cordoned by user root (0)",
         "ops-1 was released by user root (0)",
     ] {
         assert_eq!(events.matches(told).count(), 1, "{told}: {events}");
     }
-    assert_eq!(events.matches(" by user ").count(), 3, "{events}");
+    assert_eq!(events.matches(" by user ").count(), 5, "{events}");
 }
 
 #[test]

@@ -138,6 +138,10 @@ fn attempts_and_states_are_metrics() {
     assert_eq!(manager.metric("vcuda_container_state", "state=\"suspended\""), 1.0);
     done(&fixture, "resume", "a", "a-1", "running");
     assert_eq!(figures(), (1.0, 1.0, 1.0, false));
+    let events = fixture.events();
+    for told in ["a-1 is suspended by user ", "a-1 is resumed by user "] {
+        assert_eq!(events.matches(told).count(), 1, "{told}: {events}");
+    }
 }
 
 #[test]
