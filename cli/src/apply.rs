@@ -8,7 +8,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use vcuda_manager_api::v1::check_changes_request::change::Change as Request;
-use vcuda_manager_api::v1::{Container, CreateGrantRequest, Grant, ReleaseGrantRequest, ResizeGrantRequest};
+use vcuda_manager_api::v1::{CreateGrantRequest, Grant, ReleaseGrantRequest, ResizeGrantRequest};
 use vcuda_quota::Quota;
 
 use crate::args::ApplyArgs;
@@ -48,35 +48,16 @@ pub(crate) fn apply(args: &ApplyArgs, environment: &Environment) -> Result<(), F
 
 /// Prints what would be changed, and what the manager would refuse: what does not fit, and the release of grants in use.
 fn show(plan: &Plan, node: &ManagerClient) -> Result<(), Failure> {
-    let containers = node.containers()?.containers;
     let refusals = node.check_changes(plan.changes.iter().map(request).collect())?;
     let mut out = io::stdout().lock();
-    let mut used = Vec::new();
-    let mut first_refused = None;
-    for (place, (change, refusal)) in plan.changes.iter().zip(&refusals).enumerate() {
-        let released =
-            |container: &&Container| matches!(change, Change::Release(grant) if grant.id == container.id);
-        let container = containers.iter().find(released);
-        match container.filter(|container| !container.processes.is_empty()) {
-            _ if !refusal.is_empty() => {
-                writeln!(out, "{}; it would be refused: {refusal}", change.words())?;
-                first_refused.get_or_insert(place);
-            }
-            Some(container) => {
-                let number = container.processes.len();
-                writeln!(out, "{}; it is in use by {number} process(es)", change.words())?;
-                used.push(container.id.as_str());
-            }
-            None => writeln!(out, "{}", change.words())?,
+    for (change, refusal) in plan.changes.iter().zip(&refusals) {
+        match refusal.as_str() {
+            "" => writeln!(out, "{}", change.words())?,
+            why => writeln!(out, "{}; it would be refused: {why}", change.words())?,
         }
     }
-    let mut condition = match used.is_empty() {
-        true => String::new(),
-        false => format!(", once no process uses {}", used.join(", ")),
-    };
-    if first_refused.is_some() {
-        condition += ", up to the first that is refused";
-    }
+    let first_refused = refusals.iter().position(|refusal| !refusal.is_empty());
+    let condition = if first_refused.is_some() { ", up to the first that is refused" } else { "" };
     let number = first_refused.unwrap_or(plan.changes.len());
     Ok(writeln!(out, "{}", summary(plan, number, &format!("would be changed{condition}")))?)
 }

@@ -76,6 +76,15 @@ pub enum GrantError {
     Unavailable(String),
 }
 
+impl GrantError {
+    /// The refusal to release a grant whose processes live.
+    fn in_use(id: &str) -> Self {
+        Self::Refused(format!(
+            "{id} is in use: end its processes first, or release it with --force (in the API: even_if_used)"
+        ))
+    }
+}
+
 impl From<Refusal> for GrantError {
     fn from(refusal: Refusal) -> Self {
         match refusal {

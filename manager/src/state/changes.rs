@@ -32,7 +32,18 @@ impl Grants {
 
     /// The refusals of these changes, each after those before it; none is made.
     pub async fn check_changes(&self, changes: Vec<Planned>) -> Result<Vec<Option<GrantError>>, GrantError> {
-        self.ask(|reply| Command::Check(changes, reply)).await
+        let grant_table = self.grant_table();
+        let released = changes.iter().filter_map(|change| match change {
+            Planned::Release(id) => grant_table.by_id(id).map(|grant| grant.id.clone()),
+            Planned::Create(_) | Planned::Resize(_) => None,
+        });
+        let released: Vec<GrantId> = released.collect();
+        let unused = match released.is_empty() {
+            true => Vec::new(),
+            false => self.unused(released.clone()).await?,
+        };
+        let used = released.into_iter().filter(|id| !unused.contains(id)).collect();
+        self.ask(|reply| Command::Check(changes, used, reply)).await
     }
 
     /// Ends a grant. Returns whether there was one. `caller` is set if it may end its own grants only.
@@ -59,9 +70,7 @@ impl Grants {
             )));
         }
         if !even_if_used && !self.unused(vec![grant.id.clone()]).await?.contains(&grant.id) {
-            return Err(GrantError::Refused(format!(
-                "{id} is in use: end its processes first, or release it with --force (in the API: even_if_used)"
-            )));
+            return Err(GrantError::in_use(id));
         }
         let ids = vec![grant.id.clone()];
         let released = self.ask(|reply| Command::Release(ids, reply)).await?;

@@ -33,7 +33,8 @@ pub(super) enum Command {
     Create(Create, Reply<Arc<Grant>>),
     Resize(Resize, Reply<Arc<Grant>>),
     Release(Vec<GrantId>, Reply<Vec<GrantId>>),
-    Check(Vec<Planned>, Reply<Vec<Option<GrantError>>>),
+    /// Changes to check, and grants of processes that live.
+    Check(Vec<Planned>, Vec<GrantId>, Reply<Vec<Option<GrantError>>>),
     Cordon(GpuUuid, bool, Reply<()>),
     /// The tenant's memory has left its GPUs.
     Suspend(String, Reply<()>),
@@ -155,8 +156,8 @@ impl GrantWriter {
                 }
                 Step::Remove { grants, reply }
             }
-            Command::Check(changes, reply) => {
-                Step::answer(reply, Ok(self.refusals(&inputs, next.clone(), &changes)))
+            Command::Check(changes, used, reply) => {
+                Step::answer(reply, Ok(self.refusals(&inputs, next.clone(), &changes, &used)))
             }
             Command::Cordon(gpu, cordoned, reply) => {
                 let done = cordon(next, &inventory, gpu, cordoned);
@@ -192,6 +193,7 @@ impl GrantWriter {
         inputs: &DecisionInputs<'_>,
         mut copy: GrantTable,
         changes: &[Planned],
+        used: &[GrantId],
     ) -> Vec<Option<GrantError>> {
         let refusal = |change: &Planned| match change {
             Planned::Create(create) => inputs.create(&mut copy, create).err(),
@@ -201,6 +203,9 @@ impl GrantWriter {
             },
             Planned::Release(id) => {
                 let grant = copy.by_id(id).cloned()?;
+                if used.contains(&grant.id) {
+                    return Some(GrantError::in_use(id));
+                }
                 copy.remove(&grant.id);
                 None
             }

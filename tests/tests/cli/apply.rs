@@ -126,9 +126,10 @@ fn prune_releases_what_is_not_in_the_file_and_no_pods_grant_and_nothing_in_use_a
     assert_eq!(
         node.apply(FILE, &["--prune", "--dry-run"]),
         "release old-2: 1 GiB, no guarantee (what is left)\n\
-         release used-3: 1 GiB, no guarantee (what is left); it is in use by 1 process(es)\n\
+         release used-3: 1 GiB, no guarantee (what is left); it would be refused: used-3 is in use: end its processes first, or \
+         release it with --force (in the API: even_if_used)\n\
          create web: 4 GiB, 30 % fixed on 1 GPU(s)\ncreate batch: 2 GiB, 100 % best-effort on 2 GPU(s)\n\
-         4 of 4 grants would be changed, once no process uses used-3\n"
+         1 of 4 grants would be changed, up to the first that is refused\n"
     );
     let refused = node.try_apply(FILE, &["--prune"]);
     let said = text(&refused);
