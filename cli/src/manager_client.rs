@@ -285,10 +285,8 @@ impl ManagerClient {
             };
             found.map(|gpu| gpu.uuid.clone()).ok_or_else(|| {
                 let known: Vec<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
-                Failure::Usage(format!(
-                    "{option} {selector}: the node has no such GPU; there is {}",
-                    known.join(", ")
-                ))
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Failure::Usage(format!("{option} {selector}: the node has no such GPU; there is {known}"))
             })
         };
         selectors.iter().map(chosen).collect()

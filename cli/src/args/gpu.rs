@@ -11,8 +11,8 @@ Examples:
   vcuda gpu uncordon GPU-f46c2ba1";
 
 pub(super) const GPU_DETAILS: &str = "\
-Needs the node's manager. What runs on a cordoned GPU goes on; the manager \
-remembers the cordon across its restarts.";
+Asks the node's manager, or else the user's own. What runs on a cordoned GPU \
+goes on; the manager remembers the cordon across its restarts.";
 
 #[derive(Args, Debug)]
 pub(crate) struct GpuArgs {

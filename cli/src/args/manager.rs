@@ -32,8 +32,9 @@ Examples:
   vcuda grant release web";
 
 pub(super) const GRANT_DETAILS: &str = "\
-Needs the node's manager, which keeps grants across restarts, of its own and of \
-the programs. What does not fit on any GPU is refused with what is free.";
+Asks the node's manager, or else the user's own. The node's keeps grants across \
+restarts, of its own and of the programs, and refuses what does not fit on any \
+GPU, with what is free.";
 
 pub(super) const DOCKER_ARGS_EXAMPLES: &str = "\
 Examples:

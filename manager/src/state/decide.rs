@@ -177,7 +177,9 @@ impl DecisionInputs<'_> {
         if create.is_suspendable {
             self.bounds.check_suspendable(&create.holder.namespace).map_err(GrantError::Denied)?;
         }
-        if self.inventory.gpus.is_empty() && !self.rules.is_open {
+        // Where each quota fits, a GPU that is named needs no answer of NVML.
+        let may_be_unknown = self.rules.is_open && matches!(create.asked, Asked::Named(_));
+        if self.inventory.gpus.is_empty() && !may_be_unknown {
             let why = self.inventory.problem.as_deref().unwrap_or("there is none");
             return Err(GrantError::Unavailable(format!(
                 "no GPU can be given now: {why}; the manager keeps looking"

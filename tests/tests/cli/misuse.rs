@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use vcuda_tests::{Fixture, Tmpfs, release_dir, skip};
+use vcuda_tests::{Fixture, Tmpfs, release_dir, skip, text};
 
 use crate::{is_refusal, refused};
 
@@ -214,4 +214,21 @@ fn demo_and_bench_become_the_program_beside_vcuda() {
     let output = run(&["demo"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn where_there_is_no_gpu_a_users_own_manager_says_so() {
+    let fixture = Fixture::new();
+    let said = |args: &[&str]| {
+        let mut command = fixture.vcuda(args);
+        command
+            .env_remove("VCUDA_SIM")
+            .env_remove("VCUDA_MANAGER")
+            .env("VCUDA_MANAGER_NVML", "/nonexistent/libnvidia-ml.so.1");
+        text(&command.output().unwrap())
+    };
+    let refused = said(&["grant", "create", "web", "--memory", "1GiB"]);
+    assert!(refused.contains("no GPU can be given now: NVML (/nonexistent/libnvidia-ml.so.1)"), "{refused}");
+    let refused = said(&["gpu", "cordon", "0"]);
+    assert!(refused.contains("GPU 0: the node has no such GPU; there is none\n"), "{refused}");
 }
