@@ -13,7 +13,7 @@ const REASONS: &[(&[&str], &str)] = &[
         "A grant has less memory than admission.reserve, which one context takes. Ask for more.",
     ),
     (
-        &["VcudaNoCard"],
+        &["VcudaGrantRefused"],
         "A grant did not fit; the event names what is free. Release or shrink others, or ask for less.",
     ),
     (
@@ -25,7 +25,7 @@ const REASONS: &[(&[&str], &str)] = &[
         "A tenant has ended, and another process keeps memory that it exported. It counts until that process closes the descriptors or ends.",
     ),
     (
-        &["VcudaNoRoom"],
+        &["VcudaGpuMemoryFull"],
         "An allocation within a quota was out of memory, as no other tenant could be suspended in time. Let it wait longer, or grant less.",
     ),
     (
@@ -67,7 +67,7 @@ const REASONS: &[(&[&str], &str)] = &[
         &["VcudaDriverLimitRefused"],
         "NVML refuses to limit a tenant's cgroup, so that the library alone holds the quota. Do what the event says: root, or the controller dmem.",
     ),
-    (&["VcudaOrphan"], "A directory without a grant is still used. End its processes."),
+    (&["VcudaGrantMissing"], "A directory without a grant is still used. End its processes."),
     (
         &["VcudaReturned"],
         "Memory of a suspended tenant is on the GPU again, and the manager did not bring it back. It is suspended anew. Find what restores it.",

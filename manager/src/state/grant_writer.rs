@@ -136,7 +136,12 @@ impl GrantWriter {
                 }
                 Err(error) => {
                     if let GrantError::NoRoom(text) = &error {
-                        self.events.say(Severity::Warning, "VcudaNoCard", text.clone(), Some(&create.key));
+                        self.events.say(
+                            Severity::Warning,
+                            "VcudaGrantRefused",
+                            text.clone(),
+                            Some(&create.key),
+                        );
                     }
                     Step::answer(reply, Err(error))
                 }

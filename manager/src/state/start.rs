@@ -324,7 +324,7 @@ fn restore_directories(
         if containers.is_used(&id) {
             let text =
                 format!("{id} has no grant any more, and its processes live: it goes with them. {why}");
-            events.say(Severity::Warning, "VcudaOrphan", text, Some(id.as_str()));
+            events.say(Severity::Warning, "VcudaGrantMissing", text, Some(id.as_str()));
             leftovers.insert(id);
             continue;
         }

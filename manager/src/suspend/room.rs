@@ -64,7 +64,7 @@ impl Maker {
                 "{id}: an allocation within its quota was refused, as its GPU had no room in time; have it wait longer \
                  (--wait-for-memory), or grant less (admission.suspendable_overcommit)"
             );
-            shared.say(Severity::Warning, "VcudaNoRoom", text, &id);
+            shared.say(Severity::Warning, "VcudaGpuMemoryFull", text, &id);
         }
         self.follow_states(shared, now_ns);
         self.end_evictions(shared, now_ns);

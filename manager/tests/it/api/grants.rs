@@ -190,7 +190,7 @@ async fn a_request_that_does_not_fit_is_told_what_is_free() {
     let refusal = client.create(two).await.unwrap_err();
     assert_eq!(refusal.code(), Code::ResourceExhausted);
     assert!(refusal.message().contains("has 4 GiB and 70 % free"), "{refusal}");
-    assert!(node.kept.has_told("VcudaNoCard"));
+    assert!(node.kept.has_told("VcudaGrantRefused"));
     let refusal = client.create(ask_of_gpu(9)).await.unwrap_err();
     assert_eq!(refusal.code(), Code::NotFound);
     node.stop().await;

@@ -95,7 +95,7 @@ async fn events_are_told_from_a_number_on() {
         let mut told = nodes.watch_events(request).await.unwrap().into_inner();
         let mut count = 0;
         while let Some(event) = next(&mut told, "an event, or the end").await.unwrap() {
-            assert_eq!(event.reason, "VcudaNoCard");
+            assert_eq!(event.reason, "VcudaGrantRefused");
             count += 1;
         }
         assert_eq!(count, expected);

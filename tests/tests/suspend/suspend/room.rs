@@ -160,7 +160,7 @@ fn without_a_wait_an_allocation_is_refused_at_once_and_that_is_shown() {
     assert_eq!(fixture.tenant_shown("two-2")["memory_denied"], 0);
     soon("an event tells it", || {
         let events = fixture.events();
-        events.contains("VcudaNoRoom") && events.contains("two-2")
+        events.contains("VcudaGpuMemoryFull") && events.contains("two-2")
     });
     // A short wait ends, too, while the other one is busy.
     let short = ["--suspendable", "--wait-for-memory", "2s"];
