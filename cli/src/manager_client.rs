@@ -42,9 +42,10 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const FEWEST_DESCRIPTORS: u64 = 12;
 /// What tonic says of a call that took longer, which it cancels.
 const TIMED_OUT: &str = "Timeout expired";
-/// A manager that does not answer the first call counts as silent after so many looks, each so long: two seconds. A look lasts longer where
+/// A manager that does not answer the first call counts as silent after so many waits, each so long: two seconds. A wait lasts longer where
 /// processor time lacks, and the manager then has more time, too.
-const LOOKS: (u32, Duration) = (20, Duration::from_millis(100));
+const ANSWER_WAITS: u32 = 20;
+const ANSWER_WAIT: Duration = Duration::from_millis(100);
 /// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
 const STARTS_WITHIN_NS: u64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
@@ -164,8 +165,8 @@ impl ManagerClient {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
             let mut answer = pin!(admitted(socket));
-            for _ in 0..LOOKS.0 {
-                if let Ok(channel) = tokio::time::timeout(LOOKS.1, &mut answer).await {
+            for _ in 0..ANSWER_WAITS {
+                if let Ok(channel) = tokio::time::timeout(ANSWER_WAIT, &mut answer).await {
                     return channel;
                 }
             }

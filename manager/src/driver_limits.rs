@@ -37,8 +37,8 @@ pub(crate) const DRIVER_LIMIT_REFUSED: &str = "VcudaDriverLimitRefused";
 
 /// Time between two looks at tenants that have not changed, as other programs may set limits and processes move.
 const AGAIN_NS: u64 = 5_000_000_000;
-/// Time after which a driver without such limits, or one that refuses them to this manager, is asked again.
-const REST_NS: u64 = 60_000_000_000;
+/// Pause after which a driver without such limits, or one that refuses them to this manager, is asked again.
+const REST: Duration = Duration::from_secs(60);
 /// Pause after a look, so that many registrations are few looks.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for a snapshot.
@@ -70,7 +70,7 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
     Background::with_wake("driver-limits", wake, move |stop| {
         let Sources { root, state, is_own, snapshots, shown, events, ask } = sources;
         let mut pass = Pass::new(&root, &state, is_own, events, ask);
-        let (mut number, mut due_ns, mut is_resting) = (0, 0, false);
+        let (mut number, mut due_ns) = (0, 0);
         let mut known = Vec::new();
         while !stop.is_asked() {
             let newer = snapshots.newer(number, WAIT);
@@ -78,31 +78,30 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
             number = snapshot.number;
             let now_ns = clock::now_ns();
             let seen = seen(&snapshot);
-            if now_ns < due_ns && (is_resting || seen == known) {
+            if now_ns < due_ns && seen == known {
                 continue;
             }
             let limits = pass.run(&snapshot);
-            is_resting = matches!(limits, Err(Rest::Long(_)));
-            due_ns = now_ns.saturating_add(match limits {
-                Ok(_) => AGAIN_NS,
-                Err(Rest::Long(_)) => REST_NS,
-                Err(Rest::Short) => 0,
-            });
             known = seen;
-            let limits = match limits {
-                Ok(limits) => limits,
+            due_ns = now_ns.saturating_add(AGAIN_NS);
+            let (limits, pause) = match limits {
+                Ok(limits) => (limits, PAUSE),
                 Err(Rest::Long(limit)) => {
+                    due_ns = 0;
                     let ids = snapshot.tenants.iter().map(|tenant| tenant.id.clone());
-                    ids.map(|id| (id, limit.clone())).collect()
+                    (ids.map(|id| (id, limit.clone())).collect(), REST)
                 }
                 // What was set before holds.
-                Err(Rest::Short) => continue,
+                Err(Rest::Short) => {
+                    due_ns = 0;
+                    continue;
+                }
             };
             let before = std::mem::replace(&mut *shown.lock(), limits.clone());
             if before != limits {
                 snapshots.wake();
             }
-            std::thread::park_timeout(PAUSE);
+            std::thread::park_timeout(pause);
         }
         if pass.has_set() {
             // The next manager tries again what fails here.

@@ -38,6 +38,24 @@ pub(crate) struct Watchers {
     actions: watch::Sender<Actions>,
 }
 
+fn start_driver_limits(
+    config: &Config,
+    events: &Arc<Events>,
+    node: Node,
+    snapshots: &Arc<SnapshotCache>,
+    observatory: &Observatory,
+) -> io::Result<Background> {
+    driver_limits::start(driver_limits::Sources {
+        root: config.root.clone(),
+        state: config.state.clone(),
+        is_own: config.is_own,
+        snapshots: Arc::clone(snapshots),
+        shown: Arc::clone(observatory.driver_limits()),
+        events: Arc::clone(events),
+        ask: Box::new(move |gpu, cgroup, set| node.limits(gpu, cgroup, set)),
+    })
+}
+
 impl Watchers {
     /// Starts the watchers. `snapshots` receives the snapshots of the tenants; `namespaces` gives their namespaces.
     pub(crate) fn start(
@@ -63,16 +81,7 @@ impl Watchers {
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
             Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
-        let limiting = node.clone();
-        let driver_limits = driver_limits::start(driver_limits::Sources {
-            root: root.clone(),
-            state: config.state.clone(),
-            is_own,
-            snapshots: Arc::clone(&snapshots),
-            shown: Arc::clone(observatory.driver_limits()),
-            events: Arc::clone(events),
-            ask: Box::new(move |gpu, cgroup, set| limiting.limits(gpu, cgroup, set)),
-        })?;
+        let driver_limits = start_driver_limits(config, events, node.clone(), &snapshots, &observatory)?;
         let actions = watch::Sender::new(config.audit_actions());
         let auditor = Auditor::start(
             root,

@@ -110,7 +110,7 @@ const REASONS: &[(&[&str], &str)] = &[
     (&["VcudaApiCrowded"], "A user has too many connections to the API. Find the client."),
     (
         &["VcudaGrantResized", "VcudaGrantReleased", "VcudaGpuCordoned", "VcudaGpuUncordoned"],
-        "A user did so, whom the event names. Of pods' grants only the log tells it.",
+        "A user did so; the event names the user. Of pods' grants only the log tells it.",
     ),
     (
         &["VcudaSuspended", "VcudaResumed"],

@@ -103,9 +103,10 @@ impl From<Unreached> for Failure {
             Unreached::Socket(error) => Failure::Unavailable(error.to_string()),
             Unreached::Refused(words) => Failure::Unavailable(words),
             Unreached::Silent(socket) => Failure::Unavailable(format!(
-                "{}: the manager does not answer within 2 s; its log says more (journalctl -u vcuda-manager), and no tenant \
+                "{}: the manager does not answer within {} s; its log says more (journalctl -u vcuda-manager), and no tenant \
                  notices if it is restarted",
-                socket.display()
+                socket.display(),
+                (super::ANSWER_WAIT * super::ANSWER_WAITS).as_secs()
             )),
             Unreached::Runtime(error) => failed(error),
         }

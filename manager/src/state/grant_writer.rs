@@ -135,13 +135,9 @@ impl GrantWriter {
                     Step::Ensure { grant, kind: is_new.then_some(ChangeKind::Created), reply }
                 }
                 Err(error) => {
-                    if let GrantError::NoRoom(text) = &error {
-                        self.events.say(
-                            Severity::Warning,
-                            "VcudaGrantRefused",
-                            text.clone(),
-                            Some(&create.key),
-                        );
+                    if let GrantError::NoRoom(why) = &error {
+                        let about = Some(create.key.as_str());
+                        self.events.say(Severity::Warning, "VcudaGrantRefused", why.clone(), about);
                     }
                     Step::answer(reply, Err(error))
                 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use vcuda_tests::{Door, Fixture, GIB, Running, app, release_dir, skip, text};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, release_dir, skip, text};
 
 use crate::{refused, sleeper};
 
@@ -246,10 +247,16 @@ fn inside_a_tenant_smi_shows_that_tenant() {
 fn damaged_limits_are_found_by_the_doctor() {
     let fixture = Fixture::new();
     let _tenant = sleeper(&fixture, &["--memory", "1Gi"], "hurt");
-    fs::write(fixture.runtime().join("vcuda/containers").join("hurt/limits"), "rubbish").unwrap();
-    let output = fixture.output(["doctor", "--sim", "--json"]);
-    assert_eq!(output.status.code(), Some(1));
-    let findings = fixture.findings();
+    let limits = fixture.runtime().join("vcuda/containers").join("hurt/limits");
+    let mut document = Value::Null;
+    // Each two seconds the manager looks at the file, and mends it.
+    eventually("the doctor sees it before", Duration::from_secs(20), || {
+        fs::write(&limits, "rubbish").unwrap();
+        let output = fixture.output(["doctor", "--sim", "--json"]);
+        document = serde_json::from_slice(&output.stdout).unwrap();
+        output.status.code() == Some(1)
+    });
+    let findings = document["findings"].as_array().unwrap();
     let broken = findings.iter().filter(|finding| finding["health"] == "broken");
     let links: Vec<&str> = broken.clone().map(|finding| finding["link"].as_str().unwrap()).collect();
     assert_eq!(links, ["tenant hurt"], "{findings:?}");

@@ -103,7 +103,7 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
     // As root may give more than the limit, to whom it wants.
     node.fixture.stdout(["set", "z", "--memory", "20GiB"]);
     succeeded(&alice(&["grant", "release", "z"]));
-    // Who made each change is told, a user of its own grant, too.
+    // The event of each change names its user, also of a change to that user's own grant.
     node.fixture.stdout(["gpu", "cordon", "0"]);
     node.fixture.stdout(["grant", "release", "ops"]);
     let events = node.fixture.events();
