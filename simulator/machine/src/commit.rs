@@ -160,12 +160,13 @@ impl Shared {
         if length > BUFFER_WORDS {
             return Err(CannotCommit::TooLarge);
         }
-        let writer = match local.writer {
+        let pid = std::process::id();
+        let writer = match local.writer.filter(|writer| writer.pid == pid) {
             Some(writer) if length <= writer.reserved => return Ok(writer),
             Some(writer) => writer,
             None => {
                 let slot = self.liveness.claim(WRITER_SLOTS).ok_or(CannotCommit::NoSlot)?;
-                *local.writer.insert(Writer { slot, reserved: 0 })
+                *local.writer.insert(Writer { pid, slot, reserved: 0 })
             }
         };
         let reserved = length.next_power_of_two().clamp(FIRST_RESERVE, BUFFER_WORDS);

@@ -1,31 +1,43 @@
-//! Liveness of clients: a record lock on one byte of a lock file per slot.
+//! Liveness of clients: a lock on one byte of a lock file per slot, owned by an open file description that only a mapping keeps.
 //!
-//! The kernel drops a process's record locks when it ends, in any way and in any PID namespace. A child of `fork` does not
-//! inherit them. They also go when the process closes *any* descriptor of the file, so each is opened once per process and
-//! never closed. Two copies of this library in one process (libcuda and NVML) are one owner of record locks. A guard lock,
-//! owned by the open file description, keeps them from claiming the same slot.
+//! The kernel ends a mapping with its process, in any way and in any PID namespace, and a child of `fork` does not get it
+//! (`MADV_DONTFORK`). Nothing else ends the lock: a process that closes all its descriptors, as a daemon does, is as alive as
+//! before. A second byte per slot has a record lock, by which others know the holder's PID; it goes with any descriptor of the
+//! file.
 
 use crate::layout::{CLIENTS, WRITERS};
-use crate::sys::lock;
+use crate::sys::{self, lock};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process;
 
 /// Slots of this process, and access to the state of others.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     /// The lock file; `None`: the machine belongs to this process alone.
-    file: Option<&'static File>,
-    own: Mutex<BTreeSet<u64>>,
+    path: Option<PathBuf>,
+    slots: Mutex<&'static Slots>,
 }
 
-/// Guard bytes come after the slots' bytes.
-const GUARDS: u64 = WRITERS + CLIENTS;
+/// Bytes of the holders' PIDs come after the slots' bytes.
+const PIDS: u64 = WRITERS + CLIENTS;
 /// The byte for exclusive turns, see `Liveness::turn`.
-const TURN: u64 = 2 * GUARDS;
+const TURN: u64 = 2 * PIDS;
+
+/// An open lock file, and what this process holds by it.
+#[derive(Debug, Default)]
+struct Slots {
+    /// The process that opened it; a child of `fork` opens its own.
+    pid: u32,
+    file: Option<File>,
+    /// Device and inode.
+    identity: (u64, u64),
+    own: Mutex<BTreeSet<u64>>,
+}
 
 /// A process's turn, which ends on drop, or with the process.
 #[derive(Debug)]
@@ -42,89 +54,131 @@ impl Drop for Turn {
 impl Liveness {
     /// Liveness of a machine in memory: a slot lives until it is released.
     pub(crate) fn in_memory() -> Liveness {
-        Liveness { file: None, own: Mutex::default() }
+        Liveness { path: None, slots: Mutex::new(Box::leak(Box::default())) }
     }
 
     /// Liveness by the lock file `path`, made if missing.
     pub(crate) fn open(path: &Path) -> io::Result<Liveness> {
-        Ok(Liveness { file: Some(lock_file(path)?), own: Mutex::default() })
+        Ok(Liveness { path: Some(path.to_owned()), slots: Mutex::new(slots_of(path)?) })
+    }
+
+    fn slots(&self) -> &'static Slots {
+        let mut slots = self.slots.lock();
+        if let Some(path) = &self.path
+            && slots.pid != process::id()
+        {
+            // What cannot be opened holds nothing, and tells nothing of others.
+            *slots = slots_of(path).unwrap_or_else(|_| Box::leak(Box::default()));
+        }
+        *slots
     }
 
     /// Claims a slot that no process holds.
     pub(crate) fn claim(&self, mut slots: impl Iterator<Item = u64>) -> Option<u64> {
-        // Machines opened by one copy of this library share the descriptor, hence the guard.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock();
-        let mut own = self.own.lock();
-        let slot = slots.find(|slot| !own.contains(slot) && self.take(*slot))?;
+        let all = self.slots();
+        let mut own = all.own.lock();
+        let slot = slots.find(|slot| !own.contains(slot) && self.take(all, *slot))?;
         own.insert(slot);
         Some(slot)
     }
 
-    fn take(&self, slot: u64) -> bool {
-        let Some(file) = self.file else { return true };
-        if lock::is_held(file, slot) || lock::guard(file, GUARDS + slot).is_err() {
+    fn take(&self, slots: &'static Slots, slot: u64) -> bool {
+        let Some(file) = slots.file() else { return self.path.is_none() };
+        if lock::guard(file, slot).is_err() {
             return false;
         }
-        // Under the guard no other copy of this library in this process gets between these two calls.
-        let is_taken = !lock::is_held(file, slot) && lock::hold(file, slot).is_ok();
-        let _ = lock::unguard(file, GUARDS + slot);
-        is_taken
+        let _ = lock::hold(file, PIDS + slot);
+        true
     }
 
     pub(crate) fn release(&self, slot: u64) {
-        let mut own = self.own.lock();
+        let slots = self.slots();
+        let mut own = slots.own.lock();
         if own.remove(&slot)
-            && let Some(file) = self.file
+            && let Some(file) = slots.file()
         {
-            let _ = lock::release(file, slot);
+            let _ = lock::release(file, PIDS + slot);
+            let _ = lock::unguard(file, slot);
         }
     }
 
-    /// Whether the slot's holder is alive.
+    /// Whether the slot's holder is alive. Unknown counts as alive.
     pub(crate) fn is_alive(&self, slot: u64) -> bool {
-        self.own.lock().contains(&slot) || self.file.is_some_and(|file| lock::is_held(file, slot))
+        let slots = self.slots();
+        if slots.own.lock().contains(&slot) {
+            return true;
+        }
+        let is_held = slots.file().map(|file| lock::is_held(file, slot));
+        // The second look: another thread may have closed the descriptor, and its number may be another file's.
+        self.path.is_some() && (is_held != Some(false) || slots.file().is_none())
     }
 
     /// Waits until no other process of the machine has the turn, and takes it. Threads of one process share a turn.
     pub(crate) fn turn(&self) -> Turn {
         // Without the lock there is no exclusion, which does no harm.
-        Turn(self.file.filter(|file| lock::await_guard(file, TURN).is_ok()))
+        Turn(self.slots().file().filter(|file| lock::await_guard(file, TURN).is_ok()))
     }
 
-    /// PID of the slot's holder in this process's namespace; `None` if it has none there, or if the slot is free.
+    /// PID of the slot's holder in this process's namespace; `None` if it has none there, if the slot is free, or if the holder
+    /// has closed its descriptors.
     pub(crate) fn holder(&self, slot: u64) -> Option<u32> {
-        self.file.and_then(|file| lock::holder(file, slot))
+        lock::holder(self.slots().file()?, PIDS + slot)
     }
 
     /// Whether other processes may exist, and die.
     pub(crate) fn has_others(&self) -> bool {
-        self.file.is_some()
+        self.path.is_some()
     }
 }
 
-type Opened = ((u64, u64), &'static File);
+impl Slots {
+    /// The lock file, unless the application has closed its descriptor.
+    fn file(&self) -> Option<&File> {
+        self.file.as_ref().filter(|file| identity(file).is_ok_and(|identity| identity == self.identity))
+    }
+}
+
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|there| (there.dev(), there.ino()))
+}
+
+/// Files that this process, or one that it was forked from, has opened.
+static OPENED: Mutex<Vec<&'static Slots>> = Mutex::new(Vec::new());
 
 /// The lock file, opened once per process and copy of this library.
-fn lock_file(path: &Path) -> io::Result<&'static File> {
-    static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+fn slots_of(path: &Path) -> io::Result<&'static Slots> {
     let mut opened = OPENED.lock();
-    let known =
-        |opened: &[Opened], key| opened.iter().find(|(other, _)| *other == key).map(|(_, file)| *file);
+    let pid = process::id();
     if let Ok(there) = path.metadata()
-        && let Some(file) = known(&opened, (there.dev(), there.ino()))
+        && let Some(slots) =
+            opened.iter().find(|slots| slots.pid == pid && slots.identity == (there.dev(), there.ino()))
     {
-        return Ok(file);
+        return Ok(slots);
     }
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     // Another user's file is shared already.
     let _ = crate::store::share(&file);
-    // Leaked, as closing it would drop the locks.
-    let file: &'static File = Box::leak(Box::new(file));
-    let there = file.metadata()?;
-    opened.push(((there.dev(), there.ino()), file));
-    Ok(file)
+    sys::keep_until_the_end(&file)?;
+    if opened.is_empty() {
+        sys::at_fork(close_in_child);
+    }
+    let identity = identity(&file)?;
+    // Leaked, as closing it would drop the record locks.
+    let slots = Box::leak(Box::new(Slots { pid, file: Some(file), identity, own: Mutex::default() }));
+    opened.push(slots);
+    Ok(slots)
+}
+
+/// Closes the descriptors, which would keep the parent's locks after its end.
+extern "C" fn close_in_child() {
+    // Another thread may have had the lock when the process was forked; it was opening a machine, and holds nothing yet.
+    let opened = OPENED.try_lock();
+    for slots in opened.iter().flat_map(|opened| opened.iter()) {
+        if let Some(file) = slots.file() {
+            sys::close_leaked(file);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -137,7 +191,13 @@ mod tests {
         let one = Liveness::open(&path).unwrap();
         // Opened again, as another copy of the library would.
         let again = File::options().read(true).write(true).open(&path).unwrap();
-        let two = Liveness { file: Some(Box::leak(Box::new(again))), own: Mutex::default() };
+        let slots = Slots {
+            pid: process::id(),
+            identity: identity(&again).unwrap(),
+            file: Some(again),
+            ..Slots::default()
+        };
+        let two = Liveness { path: one.path.clone(), slots: Mutex::new(Box::leak(Box::new(slots))) };
         assert_eq!((one.claim(0..3), two.claim(0..3), one.claim(0..3)), (Some(0), Some(1), Some(2)));
         assert_eq!(two.claim(0..3), None);
         assert!(two.is_alive(0) && one.is_alive(1) && !one.is_alive(3));
@@ -147,11 +207,51 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    /// As seen by another process: each open file description is an owner of its own.
+    fn is_held(path: &Path, slot: u64) -> bool {
+        lock::is_held(&File::options().write(true).open(path).unwrap(), slot)
+    }
+
+    #[test]
+    fn a_process_that_closes_its_descriptors_lives() {
+        let path = std::env::temp_dir().join(format!("vcuda-locks-closed-{}", process::id()));
+        let one = Liveness::open(&path).unwrap();
+        assert_eq!(one.claim(0..3), Some(0));
+        sys::close_leaked(one.slots().file().unwrap());
+        // The number is another file's now, on which nothing is locked.
+        let _other = File::open("/dev/null").unwrap();
+        assert!(is_held(&path, 0) && one.is_alive(0));
+        assert!(one.is_alive(1), "unknown counts as alive");
+        assert_eq!((one.claim(0..3), one.holder(0)), (None, None));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_forked_child_has_slots_of_its_own() {
+        let path = std::env::temp_dir().join(format!("vcuda-locks-forked-{}", process::id()));
+        let one = Liveness::open(&path).unwrap();
+        assert_eq!(one.claim(0..3), Some(0));
+        // SAFETY: the child makes system calls and allocations, which glibc allows after `fork`, and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_right = one.claim(0..3) == Some(1) && one.is_alive(0);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_right)) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a place for its status.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
+        one.release(0);
+        assert!(!is_held(&path, 0) && !is_held(&path, 1));
+        std::fs::remove_file(&path).unwrap();
+    }
+
     #[test]
     fn one_descriptor_per_file() {
         let path = std::env::temp_dir().join(format!("vcuda-locks-once-{}", std::process::id()));
         let (one, two) = (Liveness::open(&path).unwrap(), Liveness::open(&path).unwrap());
-        assert!(std::ptr::eq(one.file.unwrap(), two.file.unwrap()));
+        assert!(std::ptr::eq(one.slots(), two.slots()));
         assert_eq!((one.claim(5..7), two.claim(5..7)), (Some(5), Some(6)));
         std::fs::remove_file(&path).unwrap();
     }

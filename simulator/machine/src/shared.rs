@@ -57,6 +57,8 @@ pub(crate) struct Local {
 /// This process's two buffers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
+    /// The process; a child of `fork` has buffers of its own.
+    pub(crate) pid: u32,
     pub(crate) slot: u64,
     /// Number of words of each buffer that have disk blocks.
     pub(crate) reserved: usize,

@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{self, FallocateFlags, OFlag};
+use nix::sys::mman;
 use nix::sys::prctl;
 use nix::sys::stat::Mode;
 use nix::sys::time::TimeSpec;
@@ -84,6 +87,28 @@ pub(crate) fn at_exit(handler: extern "C" fn()) {
     let _ = unsafe { libc::atexit(handler) };
 }
 
+/// Registers `handler` for children of `fork`. It must not unwind, and may call only what signal handlers may.
+pub(crate) fn at_fork(handler: extern "C" fn()) {
+    // SAFETY: the C library forgets a library's handlers when it unloads it.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(handler)) };
+}
+
+/// Keeps the open file description of `file` until this process ends, whatever becomes of its descriptors: a mapping that is
+/// never touched, and that a child of `fork` does not get.
+pub(crate) fn keep_until_the_end(file: &File) -> io::Result<()> {
+    let (length, flags) = (NonZeroUsize::MIN, mman::MapFlags::MAP_SHARED);
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+    let page = unsafe { mman::mmap(None, length, mman::ProtFlags::PROT_NONE, flags, file, 0) }?;
+    // SAFETY: nothing refers to the page.
+    Ok(unsafe { mman::madvise(page, length.get(), mman::MmapAdvise::MADV_DONTFORK) }?)
+}
+
+/// Closes the descriptor of a file that is never dropped.
+pub(crate) fn close_leaked(file: &File) {
+    // SAFETY: takes a number; the caller's file uses it only after a look at what it is.
+    unsafe { libc::close(file.as_raw_fd()) };
+}
+
 /// Reserves disk blocks for the file's bytes `start..start + length`, so that stores there cannot fail. If the file system
 /// does not support that, the call succeeds without effect.
 pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
@@ -120,14 +145,13 @@ pub(crate) fn set_position(mut file: &File, position: u64) -> io::Result<()> {
 /// Path by which the kernel knows an open file.
 #[cfg(test)]
 pub(crate) fn name_of(file: &File) -> Option<std::path::PathBuf> {
-    use std::os::fd::AsRawFd as _;
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
 }
 
-/// Byte locks of a file. Record locks (`hold`) belong to the process, end with it, and are visible from every PID
-/// namespace. `guard` and `is_held` use the open file description, which is a different owner: they also see record locks
-/// of this process, even by another copy of this library. fcntl(2), "Advisory record locking", "Open file description
-/// locks".
+/// Byte locks of a file. Record locks (`hold`) belong to the process, end with it or with any of its descriptors of the file,
+/// and tell its PID in every PID namespace. The others belong to the open file description, a different owner: `is_held` also
+/// sees locks of this process, even by another copy of this library. fcntl(2), "Advisory record locking", "Open file
+/// description locks".
 pub(crate) mod lock {
     use super::{File, fcntl, io};
     use fcntl::FcntlArg;
