@@ -29,7 +29,8 @@ pub(super) struct TenantReader {
     totals: Vec<Totals>,
     /// Processes that hold a slot and have not registered: slot, identity, and host PID if known. Their end is not notified.
     unregistered: Vec<(usize, Identity, Option<u32>)>,
-    /// Whether a child keeps memory of a dead process. The child's end is not notified, so each update checks it.
+    /// Whether a child, or a descriptor anywhere, keeps memory of a dead process. Its end is not notified and changes no file, so
+    /// each update checks it.
     has_kept: bool,
     is_stale: bool,
 }
@@ -196,7 +197,7 @@ impl TenantReader {
         };
         let processes = reader.all_processes(self.seen.devices.len())?;
         let holders = SlotProcesses::classify(processes, reader, &self.members, reaper, now_ns);
-        self.has_kept = holders.has_kept;
+        self.has_kept = holders.has_kept || !reader.left()?.is_empty();
         self.unregistered = holders.not_registered(&self.members);
         for (position, device) in self.seen.devices.iter_mut().enumerate() {
             let (Some(index), Some(totals)) = (DeviceIndex::new(position), self.totals.get_mut(position))

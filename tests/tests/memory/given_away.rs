@@ -99,6 +99,23 @@ fn taken_over(pid: u32) -> Vec<OwnedFd> {
         .collect()
 }
 
+/// The manager is not told of a descriptor's end, which changes no file of the tenant.
+#[test]
+fn what_descriptors_kept_of_a_grant_is_not_shown_when_they_are_closed() {
+    let fixture = Fixture::with_config(MACHINE);
+    let _manager = fixture.manager();
+    let tenant = fixture.keep("one", &["--memory", &format!("{QUOTA}B")]);
+    let mut command = tenant.command(app("given_away", Door::Dlsym));
+    command.args(["self", "file", &PIECE.to_string(), "2"]).stdin(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    assert_eq!(running.wait_for("kept"), "kept 2");
+    let outside = taken_over(running.0.id());
+    running.kill();
+    eventually("it is shown", Duration::from_secs(10), || tenant.used_bytes() == 2 * PIECE);
+    drop(outside);
+    eventually("nothing is shown", Duration::from_secs(10), || tenant.used_bytes() == 0);
+}
+
 /// Pieces that a run of this name gets and leaves to this process, of two.
 fn given_by_a_run(fixture: &Fixture, outside: &mut Vec<OwnedFd>) -> String {
     let quota = ["--name", "a", "--memory", &format!("{QUOTA}B")];
