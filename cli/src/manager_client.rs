@@ -31,6 +31,7 @@ use vcuda_region::clock;
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::inventory::GpuSelector;
+use crate::output::warn;
 pub(crate) use absence::Unreached;
 use absence::failure_of;
 pub(crate) use absence::{Absence, Down};
@@ -42,10 +43,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const FEWEST_DESCRIPTORS: u64 = 12;
 /// What tonic says of a call that took longer, which it cancels.
 const TIMED_OUT: &str = "Timeout expired";
-/// A manager that does not answer the first call counts as silent after so many waits, each so long: two seconds. A wait lasts longer where
-/// processor time lacks, and the manager then has more time, too.
-const ANSWER_WAITS: u32 = 20;
-const ANSWER_WAIT: Duration = Duration::from_millis(100);
+/// Time after which a command says that it waits for the manager's first answer: a manager that lacks processor time is late.
+const WAITS_IN_SILENCE: Duration = Duration::from_secs(2);
 /// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
 const STARTS_WITHIN_NS: u64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
@@ -165,12 +164,12 @@ impl ManagerClient {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
         let channel = runtime.block_on(async {
             let mut answer = pin!(admitted(socket));
-            for _ in 0..ANSWER_WAITS {
-                if let Ok(channel) = tokio::time::timeout(ANSWER_WAIT, &mut answer).await {
-                    return channel;
-                }
+            if let Ok(channel) = tokio::time::timeout(WAITS_IN_SILENCE, &mut answer).await {
+                return channel;
             }
-            Err(Unreached::Silent(socket.to_owned()))
+            let _ = warn(&format!("{}: the manager has not answered yet", socket.display()));
+            let answered = tokio::time::timeout(DEADLINE - WAITS_IN_SILENCE, answer).await;
+            answered.unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
         })?;
         Ok(ManagerClient { runtime, channel, socket: socket.to_owned() })
     }
@@ -340,6 +339,7 @@ async fn admitted(socket: &Path) -> Result<Channel, Unreached> {
         Err(status) if status.code() == Code::PermissionDenied => {
             Err(Unreached::Refused(status.message().to_owned()))
         }
+        Err(status) if is_late(&status) => Err(Unreached::Silent(socket.to_owned())),
         // Any other failure is that of the call for which this was connected.
         _ => Ok(channel),
     }
@@ -358,13 +358,18 @@ fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
     }
 }
 
+/// Whether the call took longer than [`DEADLINE`].
+fn is_late(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded || status.message() == TIMED_OUT
+}
+
 /// Failure with the manager's message. The exit status tells whether the user or the operator has to act.
 fn refused(status: &Status) -> Failure {
     let words = status.message();
     match status.code() {
         Code::InvalidArgument | Code::NotFound | Code::AlreadyExists => Failure::Usage(words.to_owned()),
         Code::Unavailable => Failure::Unavailable(format!("the manager cannot do this now: {words}")),
-        code if code == Code::DeadlineExceeded || words == TIMED_OUT => Failure::Unavailable(format!(
+        _ if is_late(status) => Failure::Unavailable(format!(
             "the manager did not answer within {} s; `vcuda doctor` looks at it",
             DEADLINE.as_secs()
         )),

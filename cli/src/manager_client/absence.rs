@@ -106,7 +106,7 @@ impl From<Unreached> for Failure {
                 "{}: the manager does not answer within {} s; its log says more (journalctl -u vcuda-manager), and no tenant \
                  notices if it is restarted",
                 socket.display(),
-                (super::ANSWER_WAIT * super::ANSWER_WAITS).as_secs()
+                super::DEADLINE.as_secs()
             )),
             Unreached::Runtime(error) => failed(error),
         }
