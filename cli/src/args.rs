@@ -237,6 +237,9 @@ pub(crate) enum Command {
     /// Proves that programs of this container are limited; the hook of strict containers.
     #[command(hide = true)]
     Attached(AttachedArgs),
+    /// Has the driver limit a container that its runtime, whose hook this is, is about to start.
+    #[command(hide = true)]
+    LimitContainer(LimitContainerArgs),
     /// Reports what it finds in its own environment for `doctor -- CMD`, as JSON.
     #[command(hide = true)]
     DoctorProbe,
@@ -342,6 +345,15 @@ pub(crate) struct DoctorArgs {
     /// A command to check, without running it
     #[arg(value_name = "CMD", last = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LimitContainerArgs {
+    /// Directory of the container's grant on the host
+    pub(crate) directory: PathBuf,
+    /// Fail if the driver does not limit the container though it could
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 #[derive(Args, Debug)]

@@ -8,8 +8,8 @@ use crate::args::{Cli, Command, SimAction, SimArgs};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::{
-    apply, attached, bench, completion, docker_args, doctor, events, gpu, grant, man, ps, run, sim, smi,
-    support_bundle, suspend, top, usage,
+    apply, attached, bench, completion, docker_args, doctor, events, gpu, grant, limit_container, man, ps,
+    run, sim, smi, support_bundle, suspend, top, usage,
 };
 
 /// Answers a completion script, if one asks. Returns whether it did; nothing else is to be done then.
@@ -46,6 +46,7 @@ pub fn carry_out(line: Cli) -> Result<(), Failure> {
         Command::Man { all: Some(folder), .. } => man::write_all(&folder),
         Command::Man { command, .. } => man::print(&command),
         Command::Attached(attached) => attached::attached(&attached),
+        Command::LimitContainer(args) => limit_container::limit_container(&args),
         Command::DoctorProbe => doctor::probe::probe(&environment),
     }
 }

@@ -26,6 +26,7 @@ mod gpu;
 mod grant;
 pub mod installation;
 pub mod inventory;
+mod limit_container;
 mod man;
 pub mod manager_client;
 mod output;

@@ -21,9 +21,9 @@ use vcuda_manager_api::v1::grants_client::GrantsClient;
 use vcuda_manager_api::v1::node_client::NodeClient;
 use vcuda_manager_api::v1::{
     CheckChangesRequest, ContainerEdits, CordonRequest, CreateGrantRequest, Event, GetGrantRequest,
-    GetUsageRequest, GetUsageResponse, Grant, ListContainersRequest, ListContainersResponse, ListGpusRequest,
-    ListGpusResponse, ListGrantsRequest, NodeStatus, ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck,
-    SuspendRequest, SuspendState, WatchEventsRequest,
+    GetUsageRequest, GetUsageResponse, Grant, LimitContainerRequest, ListContainersRequest,
+    ListContainersResponse, ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus,
+    ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck, SuspendRequest, SuspendState, WatchEventsRequest,
 };
 use vcuda_manager_api::{SOCKET_NAME, connect};
 use vcuda_region::clock;
@@ -232,6 +232,14 @@ impl ManagerClient {
         let mut grants = self.grants();
         let grant = Some(Which::Id(id.to_owned()));
         self.wait(grants.get_container_edits(GetGrantRequest { grant }))
+    }
+
+    /// Has the cgroup of a starting container's first process limited by the driver. Returns why it is not, though it could be.
+    pub(crate) fn limit_container(&self, id: &str, pid: u32) -> Result<Option<String>, Failure> {
+        let mut grants = self.grants();
+        let request = LimitContainerRequest { id: id.to_owned(), pid };
+        let missing = self.wait(grants.limit_container(request))?.missing;
+        Ok(Some(missing).filter(|missing| !missing.is_empty()))
     }
 
     pub(crate) fn create(&self, request: CreateGrantRequest) -> Result<Grant, Failure> {

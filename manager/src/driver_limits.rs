@@ -12,12 +12,15 @@
 //! | `record` | the file |
 //! | `setting` | one limit: read, set, taken back |
 //! | `pass` | all tenants of a snapshot |
+//! | `starting` | containers whose runtime waits |
 
 mod cgroups;
 mod pass;
 mod record;
 mod setting;
+mod starting;
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,9 +31,11 @@ use vcuda_region::{GpuUuid, clock};
 
 use crate::background::Background;
 use crate::events::Events;
-use crate::observe::{DriverLimits, Snapshot, SnapshotCache};
+use crate::observe::{DriverLimit, DriverLimits, Snapshot, SnapshotCache};
 use pass::Pass;
 use setting::{Ask, Rest};
+use starting::StartingContainer;
+pub use starting::StartingContainers;
 
 /// NVML refuses to limit a tenant's cgroup.
 pub(crate) const DRIVER_LIMIT_REFUSED: &str = "VcudaDriverLimitRefused";
@@ -54,6 +59,7 @@ pub(crate) struct Sources {
     /// What the next snapshot shows.
     pub(crate) shown: Arc<DriverLimits>,
     pub(crate) events: Arc<Events>,
+    pub(crate) starting: Arc<StartingContainers>,
     pub(crate) ask: Box<Ask>,
 }
 
@@ -68,20 +74,27 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
     let woken = Arc::clone(&sources.snapshots);
     let wake = Box::new(move || woken.end_waits());
     Background::with_wake("driver-limits", wake, move |stop| {
-        let Sources { root, state, is_own, snapshots, shown, events, ask } = sources;
+        let Sources { root, state, is_own, snapshots, shown, events, starting, ask } = sources;
         let mut pass = Pass::new(&root, &state, is_own, events, ask);
         let (mut number, mut due_ns) = (0, 0);
         let mut known = Vec::new();
         while !stop.is_asked() {
-            let newer = snapshots.newer(number, WAIT);
-            let snapshot = newer.unwrap_or_else(|| snapshots.last());
+            let mut containers = starting.take();
+            let snapshot = if containers.is_empty() {
+                let newer = snapshots.newer(number, WAIT);
+                containers = starting.take();
+                newer.unwrap_or_else(|| snapshots.last())
+            } else {
+                snapshots.begun_after(clock::now_ns())
+            };
             number = snapshot.number;
             let now_ns = clock::now_ns();
             let seen = seen(&snapshot);
-            if now_ns < due_ns && seen == known {
+            if now_ns < due_ns && seen == known && containers.is_empty() {
                 continue;
             }
-            let limits = pass.run(&snapshot);
+            let limits = pass.run(&snapshot, &containers);
+            containers.into_iter().for_each(|container| answer(container, &limits));
             known = seen;
             due_ns = now_ns.saturating_add(AGAIN_NS);
             let (limits, pause) = match limits {
@@ -105,9 +118,22 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
         }
         if pass.has_set() {
             // The next manager tries again what fails here.
-            let _ = pass.run(&snapshots.begun_after(clock::now_ns()));
+            let _ = pass.run(&snapshots.begun_after(clock::now_ns()), &[]);
         }
     })
+}
+
+/// Tells a container's runtime what became of its limit. It may have given up.
+fn answer(container: StartingContainer, limits: &Result<HashMap<String, DriverLimit>, Rest>) {
+    let missing = |why: &str| DriverLimit::Missing(why.to_owned());
+    let limit = match limits {
+        Ok(limits) => {
+            limits.get(&container.tenant).cloned().unwrap_or_else(|| missing("its grant has no directory"))
+        }
+        Err(Rest::Long(limit)) => limit.clone(),
+        Err(Rest::Short) => missing("NVML does not answer"),
+    };
+    let _ = container.answer.send(limit);
 }
 
 /// What the limits depend on: of each tenant its name, its quotas and its processes.

@@ -72,6 +72,8 @@ pub struct Inventory {
     pub driver_version: String,
     /// The newest CUDA version that the driver supports, such as `12.8`; empty while unknown.
     pub cuda_version: String,
+    /// Whether the driver has memory limits of cgroups.
+    pub has_memory_limits: bool,
     /// The reason why GPUs are missing, if any are.
     pub problem: Option<String>,
     /// MIG instances of GPUs in MIG mode: shown, never granted.

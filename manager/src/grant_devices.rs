@@ -182,6 +182,7 @@ impl GrantDevices {
             program: installed.as_ref().and_then(|installed| installed.program.clone()),
             shim: installed.map(|installed| Shim { library: installed.library, preload: installed.preload }),
             is_strict: false,
+            has_driver_limits: inventory.has_memory_limits,
             inject: *inject,
             devices: devices.clone(),
             control_nodes: nodes.map(|name| (*name).to_owned()).collect(),

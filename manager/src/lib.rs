@@ -16,7 +16,7 @@ mod checked_file;
 pub mod checkpoint;
 pub mod config;
 mod controller;
-mod driver_limits;
+pub mod driver_limits;
 pub mod events;
 pub mod gpu;
 pub mod grant;

@@ -17,6 +17,7 @@ use crate::accounting::{self, Accounting};
 use crate::audit::Namespaces;
 use crate::background;
 use crate::config::Config;
+use crate::driver_limits::StartingContainers;
 use crate::events::{Events, unix_ms};
 use crate::inventory::{self, Node};
 use crate::ledger::{Disk, Passing, RealDisk};
@@ -78,12 +79,14 @@ impl Parts {
         node.compare_with_ledger(move || ledger.grant_table().gpus());
         // After the lock of the root: a second manager is told of the first one, not of its port.
         let metrics_listener = http::listen(config.metrics.listen.0).await?;
+        let starting = Arc::new(StartingContainers::new(Arc::clone(&snapshots)));
         let watchers = Watchers::start(
             config,
             events,
             &instruments,
             node.clone(),
             Arc::clone(&snapshots),
+            Arc::clone(&starting),
             namespaces(grants.clone()),
         )
         .map_err(unavailable)?;
@@ -95,8 +98,9 @@ impl Parts {
         // Last, as any client that connects may ask for a GPU.
         first_answer(&node, if config.is_own { FIRST_ANSWER_OWN } else { FIRST_ANSWER }).await;
         let listener = serve::listen(&config.root, &settings.api).map_err(unavailable)?;
-        let service =
-            GrantsService::new(grants.clone(), deadline, stopped.clone()).with_suspender(suspender.clone());
+        let service = GrantsService::new(grants.clone(), deadline, stopped.clone())
+            .with_suspender(suspender.clone())
+            .with_starting(starting);
         let about_node = NodeService::new(
             grants.clone(),
             Arc::clone(events),

@@ -14,7 +14,7 @@ use crate::audit::{self, Actions, Auditor, Namespaces};
 use crate::background::Background;
 use crate::config::Config;
 use crate::controller::Controller;
-use crate::driver_limits;
+use crate::driver_limits::{self, StartingContainers};
 use crate::events::Events;
 use crate::inventory::Node;
 use crate::metrics::{Instruments, Registration};
@@ -42,6 +42,7 @@ fn start_driver_limits(
     config: &Config,
     events: &Arc<Events>,
     node: Node,
+    starting: Arc<StartingContainers>,
     snapshots: &Arc<SnapshotCache>,
     observatory: &Observatory,
 ) -> io::Result<Background> {
@@ -52,6 +53,7 @@ fn start_driver_limits(
         snapshots: Arc::clone(snapshots),
         shown: Arc::clone(observatory.driver_limits()),
         events: Arc::clone(events),
+        starting,
         ask: Box::new(move |gpu, cgroup, set| node.limits(gpu, cgroup, set)),
     })
 }
@@ -64,6 +66,7 @@ impl Watchers {
         instruments: &Arc<Instruments>,
         node: Node,
         snapshots: Arc<SnapshotCache>,
+        starting: Arc<StartingContainers>,
         namespaces: Box<Namespaces>,
     ) -> io::Result<Self> {
         let root = &config.root;
@@ -81,7 +84,8 @@ impl Watchers {
         let registrar = Registrar::start(root, Box::new(processes))?;
         let observatory =
             Observatory::with_cache(root, Arc::clone(registrar.registry()), Arc::clone(&snapshots))?;
-        let driver_limits = start_driver_limits(config, events, node.clone(), &snapshots, &observatory)?;
+        let driver_limits =
+            start_driver_limits(config, events, node.clone(), starting, &snapshots, &observatory)?;
         let actions = watch::Sender::new(config.audit_actions());
         let auditor = Auditor::start(
             root,

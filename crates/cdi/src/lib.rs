@@ -71,6 +71,8 @@ pub struct SpecInputs {
     pub program: Option<PathBuf>,
     /// Whether a container starts only if the shim is loaded in it.
     pub is_strict: bool,
+    /// Whether the driver has memory limits of cgroups, which a container gets before it starts.
+    pub has_driver_limits: bool,
     /// The component that provides device nodes and the driver's libraries.
     pub inject: Inject,
     /// Directory of the host's device nodes.
@@ -116,11 +118,16 @@ pub fn edits(
         edits
             .mounts
             .extend(program.map(|program| Mount::new(program, Path::new(PROGRAM_IN_CONTAINER), "ro", false)));
+        let directory = directory.to_string_lossy();
+        if let Some(program) = inputs.program.as_ref().filter(|_| inputs.has_driver_limits) {
+            let mut arguments = vec!["limit-container", &*directory];
+            arguments.extend(inputs.is_strict.then_some("--strict"));
+            edits.hooks.push(Hook::at_creation(program, &arguments));
+        }
         if inputs.is_strict {
             inputs.program.as_ref().ok_or(SpecError::NoProgram)?;
-            edits
-                .hooks
-                .push(Hook::before_start(PROGRAM_IN_CONTAINER, &["attached", "--report", TERMINATION]));
+            let program = Path::new(PROGRAM_IN_CONTAINER);
+            edits.hooks.push(Hook::before_start(program, &["attached", "--report", TERMINATION]));
         }
     }
     Ok(edits)

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Time after which the runtime counts a hook as failed (s).
-const HOOK_TIMEOUT: u32 = 10;
+/// Time after which the runtime counts a hook as failed (s). One that asks the manager has more than each of its two calls takes.
+const TIMEOUT: u32 = 10;
+const TIMEOUT_OF_CALLS: u32 = 30;
 
 /// A device of a specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,15 +115,25 @@ impl Hook {
     /// A hook that runs `program`, a path in the container, with the container's user and rights. It runs last before the
     /// container's own program, which starts only if the hook succeeds (OCI runtime specification, "startContainer hooks"). The
     /// hook gets no environment from the image or the pod.
-    pub fn before_start(program: &str, arguments: &[&str]) -> Self {
-        let name = Path::new(program).file_name().unwrap_or_default();
-        let args = std::iter::once(name.to_string_lossy().into_owned());
+    pub fn before_start(program: &Path, arguments: &[&str]) -> Self {
+        Self::at("startContainer", program, arguments, TIMEOUT)
+    }
+
+    /// A hook that runs `program`, a path on the host, with the runtime's rights, and the container's state on stdin. The container
+    /// has its namespaces and its cgroup, and nothing of it has run; it starts only if the hook succeeds (OCI runtime
+    /// specification, "createRuntime hooks").
+    pub fn at_creation(program: &Path, arguments: &[&str]) -> Self {
+        Self::at("createRuntime", program, arguments, TIMEOUT_OF_CALLS)
+    }
+
+    fn at(name: &str, program: &Path, arguments: &[&str], timeout: u32) -> Self {
+        let args = std::iter::once("vcuda".to_owned());
         Self {
-            hook_name: "startContainer".to_owned(),
+            hook_name: name.to_owned(),
             path: program.into(),
             args: args.chain(arguments.iter().map(|&one| one.to_owned())).collect(),
             env: vec!["PATH=/usr/local/bin:/usr/bin:/bin".to_owned()],
-            timeout: HOOK_TIMEOUT,
+            timeout,
         }
     }
 }

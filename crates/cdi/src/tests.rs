@@ -8,6 +8,7 @@ fn inputs() -> SpecInputs {
         }),
         program: None,
         is_strict: false,
+        has_driver_limits: false,
         inject: Inject::Cdi,
         devices: "/dev".into(),
         control_nodes: vec!["nvidiactl".to_owned()],

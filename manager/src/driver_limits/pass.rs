@@ -12,6 +12,7 @@ use super::DRIVER_LIMIT_REFUSED;
 use super::cgroups::{Cgroup, Hierarchy};
 use super::record::{Limit, Record};
 use super::setting::{Ask, Refusal, Rest, Setting};
+use super::starting::StartingContainer;
 use crate::audit::Attribution;
 use crate::events::{Events, Report, Severity};
 use crate::observe::{DriverLimit, Snapshot, Tenant};
@@ -44,12 +45,17 @@ impl Pass {
     }
 
     /// Limits the tenants' cgroups, and takes back what no tenant needs any more. Returns what to show, by tenant.
-    pub(super) fn run(&mut self, snapshot: &Snapshot) -> Result<HashMap<String, DriverLimit>, Rest> {
+    pub(super) fn run(
+        &mut self,
+        snapshot: &Snapshot,
+        starting: &[StartingContainer],
+    ) -> Result<HashMap<String, DriverLimit>, Rest> {
         let (mut needed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         self.attribution.refresh(snapshot);
         let mut shown = HashMap::new();
         for tenant in &snapshot.tenants {
-            let limit = self.limit(tenant, snapshot, &mut needed, &mut refused)?;
+            let pids = starting.iter().filter(|one| one.tenant == tenant.id).map(|one| one.pid);
+            let limit = self.limit(tenant, pids, snapshot, &mut needed, &mut refused)?;
             shown.insert(tenant.id.clone(), limit);
         }
         let stale: Vec<Limit> = self.setting.record.limits().difference(&needed).cloned().collect();
@@ -62,17 +68,18 @@ impl Pass {
         Ok(shown)
     }
 
-    /// Limits the cgroups of one tenant, and adds the limits that it needs to `needed`.
+    /// Limits the cgroups of one tenant, also of those `starting`, and adds the limits that it needs to `needed`.
     fn limit(
         &mut self,
         tenant: &Tenant,
+        starting: impl Iterator<Item = u32>,
         snapshot: &Snapshot,
         needed: &mut BTreeSet<Limit>,
         refused: &mut BTreeSet<Option<Limit>>,
     ) -> Result<DriverLimit, Rest> {
         let quotas = quotas(tenant);
-        let (living, mut missing) = self.living(tenant);
-        let mut is_limited = !living.is_empty();
+        let (living, mut missing) = self.living(tenant, starting);
+        let (mut is_held, mut is_everywhere) = (false, true);
         let recorded = self.setting.record.limits().iter().filter(|limit| limit.tenant == tenant.id);
         let recorded: BTreeSet<Cgroup> = recorded.map(|limit| limit.cgroup.clone()).collect();
         for cgroup in living.union(&recorded).filter(|cgroup| cgroup.exists()) {
@@ -84,8 +91,8 @@ impl Pass {
                 let limit = Limit { tenant: tenant.id.clone(), cgroup: cgroup.clone(), gpu: *gpu };
                 let held = self.setting.hold(&limit, *quota_bytes)?;
                 match held {
-                    Ok(()) => {}
-                    Err(Refusal::NotThere) => is_limited = false,
+                    Ok(()) => is_held = true,
+                    Err(Refusal::NotThere) => is_everywhere = false,
                     Err(Refusal::Other(why)) => missing = Some(why),
                     Err(Refusal::Nvml(NvmlError::NO_PERMISSION)) if self.is_own => {
                         return Err(self.rest_of_own(&limit));
@@ -101,21 +108,27 @@ impl Pass {
         Ok(match missing {
             _ if quotas.is_empty() => DriverLimit::None,
             Some(why) => DriverLimit::Missing(why),
-            None if is_limited => DriverLimit::Set,
+            None if is_held && is_everywhere => DriverLimit::Set,
             None => DriverLimit::None,
         })
     }
 
-    /// The cgroups of a tenant's living processes, and the reason why one is not known.
-    fn living(&self, tenant: &Tenant) -> (BTreeSet<Cgroup>, Option<String>) {
+    /// The cgroups of a tenant's living processes, and of those `starting`, and the reason why one is not known.
+    fn living(
+        &self,
+        tenant: &Tenant,
+        starting: impl Iterator<Item = u32>,
+    ) -> (BTreeSet<Cgroup>, Option<String>) {
         let (mut found, mut missing) = (BTreeSet::new(), None);
-        for process in &tenant.processes {
-            match process.host_pid.and_then(|pid| self.hierarchy.cgroup_of(pid)) {
+        let has_ended = |pid| !process::folder_of(pid).exists();
+        let living = tenant.processes.iter().map(|process| (process.host_pid, process.pid));
+        let living = living.filter(|(host_pid, _)| !host_pid.is_some_and(has_ended));
+        for (host_pid, pid) in living.chain(starting.map(|pid| (Some(pid), pid))) {
+            match host_pid.and_then(|pid| self.hierarchy.cgroup_of(pid)) {
                 Some(cgroup) => {
                     found.insert(cgroup);
                 }
-                None if process.host_pid.is_some_and(|pid| !process::folder_of(pid).exists()) => {}
-                None => missing = Some(format!("the cgroup of process {} cannot be seen", process.pid)),
+                None => missing = Some(format!("the cgroup of process {pid} cannot be seen")),
             }
         }
         (found, missing)

@@ -60,6 +60,7 @@ pub(super) fn open<'nvml>(
         }
     }
     link(&mut opened.gpus, &handles);
+    opened.has_memory_limits = handles.first().is_some_and(has_memory_limits);
     opened.mig_instances = mig_instances(&opened.gpus, &handles);
     Ok((opened, handles))
 }
@@ -116,6 +117,12 @@ pub(super) fn memory_used(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
 fn used_by_processes(handle: &DeviceHandle<'_>) -> Result<u64, NvmlError> {
     let processes = optional(processes(handle))?.unwrap_or_default();
     Ok(processes.iter().filter_map(|(_, bytes)| *bytes).sum())
+}
+
+/// Whether the driver has memory limits of cgroups, by its answer about any.
+fn has_memory_limits(handle: &DeviceHandle<'_>) -> bool {
+    let answer = memory_limits(&handle.device, Path::new("/sys/fs/cgroup"));
+    answer != Err(vcuda_driver_api::NvmlError::FUNCTION_NOT_FOUND)
 }
 
 /// Sets the driver's memory limits of a cgroup, if any are given, and reads what holds.

@@ -28,6 +28,7 @@ pub(crate) struct Opened {
     pub(crate) driver_version: String,
     /// The newest CUDA version that the driver supports; empty if NVML does not tell.
     pub(crate) cuda_version: String,
+    pub(crate) has_memory_limits: bool,
     pub(crate) gpus: Vec<Facts>,
     /// Reasons why GPUs are missing, a sentence each.
     pub(crate) missing: Vec<String>,
@@ -64,6 +65,7 @@ pub(crate) struct Tracker {
     gpus: Vec<Known>,
     driver_version: String,
     cuda_version: String,
+    has_memory_limits: bool,
     missing: Vec<String>,
     mig_instances: Vec<MigInstance>,
     /// The reason why NVML cannot be used now.
@@ -96,6 +98,7 @@ impl Tracker {
             gpus: Vec::new(),
             driver_version: String::new(),
             cuda_version: String::new(),
+            has_memory_limits: false,
             missing: Vec::new(),
             mig_instances: Vec::new(),
             unusable: Some("NVML has not answered yet".to_owned()),
@@ -160,6 +163,7 @@ impl Tracker {
         let is_reset_since = !self.before.is_current(&opened.driver_version);
         self.driver_version = opened.driver_version;
         self.cuda_version = opened.cuda_version;
+        self.has_memory_limits = opened.has_memory_limits;
         self.missing = opened.missing;
         self.mig_instances = opened.mig_instances;
         let listed: BTreeSet<GpuUuid> = opened.gpus.iter().map(|facts| facts.gpu.uuid).collect();
@@ -287,6 +291,7 @@ impl Tracker {
             gpus: gpus.collect(),
             driver_version: self.driver_version.clone(),
             cuda_version: self.cuda_version.clone(),
+            has_memory_limits: self.has_memory_limits,
             problem: (!problems.is_empty()).then(|| problems.join("; ")),
             mig_instances: self.mig_instances.clone(),
             xids,

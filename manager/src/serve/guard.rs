@@ -106,13 +106,14 @@ mod tests {
     use super::*;
 
     /// Methods that need the right to change. A new method belongs here or to [`LOOKS`].
-    const CHANGES: [&str; 7] = [
+    const CHANGES: [&str; 8] = [
         "Grants/Create",
         "Grants/Resize",
         "Grants/Release",
         "Grants/Reconcile",
         "Grants/Suspend",
         "Grants/Resume",
+        "Grants/LimitContainer",
         "Node/Cordon",
     ];
 

@@ -16,13 +16,14 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 18] = [
+pub(super) const METHODS: [&str; 19] = [
     "Grants/Create",
     "Grants/Resize",
     "Grants/Release",
     "Grants/CheckChanges",
     "Grants/Get",
     "Grants/GetContainerEdits",
+    "Grants/LimitContainer",
     "Grants/List",
     "Grants/Watch",
     "Grants/Reconcile",

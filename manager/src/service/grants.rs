@@ -16,7 +16,9 @@ use super::deadline::{deadline_of, within};
 use super::stream::{Answers, subscription};
 use super::{convert, owner, show};
 use crate::access::Caller;
+use crate::driver_limits::StartingContainers;
 use crate::grant::{Grant, Holder};
+use crate::observe::DriverLimit;
 use crate::state::{ChangeKind, GrantError, Grants, Planned};
 use crate::suspend::Suspender;
 
@@ -35,17 +37,23 @@ pub struct GrantsService {
     stop: watch::Receiver<bool>,
     /// Suspends and resumes; without it both are refused.
     suspender: Option<Suspender>,
+    starting: Option<Arc<StartingContainers>>,
 }
 
 impl GrantsService {
     /// Makes the service. Streams end when `stop` is true.
     pub fn new(grants: Grants, deadline: Duration, stop: watch::Receiver<bool>) -> Self {
-        Self { grants, deadline, stop, suspender: None }
+        Self { grants, deadline, stop, suspender: None, starting: None }
     }
 
     /// Lets the service suspend and resume tenants.
     pub fn with_suspender(self, suspender: Suspender) -> Self {
         Self { suspender: Some(suspender), ..self }
+    }
+
+    /// Lets the service limit containers that start.
+    pub fn with_starting(self, starting: Arc<StartingContainers>) -> Self {
+        Self { starting: Some(starting), ..self }
     }
 
     fn suspender(&self) -> Result<&Suspender, Status> {
@@ -181,6 +189,25 @@ impl grants_server::Grants for GrantsService {
         let grant = self.found(request.into_inner())?;
         let edits = within(time, async { Ok(self.grants.edits(&grant).await?) }).await?;
         Ok(Response::new(convert::edits(&edits)))
+    }
+
+    async fn limit_container(
+        &self,
+        request: Request<v1::LimitContainerRequest>,
+    ) -> Result<Response<v1::LimitContainerResponse>, Status> {
+        let v1::LimitContainerRequest { id, pid } = request.into_inner();
+        let grant = self.found(v1::GetGrantRequest { grant: Some(Which::Id(id)) })?;
+        if !self.grants.inventory().has_memory_limits {
+            return Ok(Response::new(v1::LimitContainerResponse::default()));
+        }
+        let starting = self.starting.as_ref();
+        let starting =
+            starting.ok_or_else(|| Status::unimplemented("this manager sets no limits of the driver"))?;
+        let missing = match starting.limit(grant.id.to_string(), pid).await {
+            DriverLimit::Missing(why) => why,
+            DriverLimit::None | DriverLimit::Set => String::new(),
+        };
+        Ok(Response::new(v1::LimitContainerResponse { missing }))
     }
 
     async fn list(

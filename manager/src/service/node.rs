@@ -133,10 +133,8 @@ impl node_server::Node for NodeService {
         let rules = self.grants.rules();
         let request = request.into_inner();
         let candidates = self.grants.candidates(&inventory);
-        let mut gpus: Vec<v1::Gpu> = candidates
-            .iter()
-            .map(|candidate| show::gpu(&rules, candidate, &inventory.driver_version))
-            .collect();
+        let mut gpus: Vec<v1::Gpu> =
+            candidates.iter().map(|candidate| show::gpu(&rules, candidate, &inventory)).collect();
         if request.with_outside_processes {
             let snapshot = self.grants.snapshot_now().await;
             let uuids: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
@@ -258,6 +256,7 @@ impl node_server::Node for NodeService {
             program,
             shim_preload,
             may_have_grants,
+            has_driver_limits: self.grants.inventory().has_memory_limits,
             cdi_directory: self.grants.devices().place().map(path).unwrap_or_default(),
         }))
     }

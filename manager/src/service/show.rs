@@ -8,11 +8,11 @@ use vcuda_region::suspension::SuspendState;
 use crate::accounting::Report;
 use crate::admission::{Candidate, Rules};
 use crate::events::{Event, Severity};
-use crate::gpu::Health;
+use crate::gpu::{Health, Inventory};
 use crate::observe::{Device, DriverLimit, Process, Snapshot, Tenant};
 use crate::suspend::checks::Check;
 
-pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str) -> v1::Gpu {
+pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, inventory: &Inventory) -> v1::Gpu {
     let gpu = candidate.gpu;
     let capacity = rules.memory_capacity_bytes(gpu, candidate.load.sharers.max(1));
     let parts = rules.memory_parts(gpu);
@@ -40,7 +40,8 @@ pub(super) fn gpu(rules: &Rules, candidate: &Candidate<'_>, driver_version: &str
         pci_bus_id: gpu.pci_bus_id.clone(),
         pci_root: gpu.pci_root.clone(),
         nvlink_uuids: gpu.nvlinks.iter().map(ToString::to_string).collect(),
-        driver_version: driver_version.to_owned(),
+        driver_version: inventory.driver_version.clone(),
+        has_driver_limits: inventory.has_memory_limits,
         healthy: gpu.health == Health::Healthy,
         health_reason,
         cordoned: candidate.is_cordoned,

@@ -39,6 +39,7 @@ pub(crate) async fn spec_inputs(
         shim,
         program: (!status.program.is_empty()).then(|| status.program.into()),
         is_strict: settings.strict,
+        has_driver_limits: status.has_driver_limits,
         inject: settings.inject,
         devices: settings.devices.clone(),
         control_nodes: CONTROL_NODES.map(str::to_owned).to_vec(),

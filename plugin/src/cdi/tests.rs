@@ -14,6 +14,7 @@ fn inputs() -> SpecInputs {
         }),
         program: Some("/var/lib/vcuda/lib/vcuda-1.2.0-9f2c".into()),
         is_strict: false,
+        has_driver_limits: false,
         inject: Inject::Cdi,
         devices: "/dev".into(),
         control_nodes: vec!["nvidiactl".to_owned()],
@@ -159,6 +160,14 @@ fn a_strict_container_proves_its_limits_before_it_starts() {
             "env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "timeout": 10,
         }])
     );
+    // On a driver that limits memory itself, the host's command has it do so first.
+    let limited = SpecInputs { has_driver_limits: true, ..strict.clone() };
+    let written = serde_json::to_value(of_slot(&limited, device(1)).unwrap()).unwrap();
+    let first = &written["devices"][0]["containerEdits"]["hooks"][0];
+    let program = limited.program.clone().unwrap();
+    let directory = device(1).limits.unwrap();
+    assert_eq!((&first["hookName"], &first["path"]), (&json!("createRuntime"), &json!(program)));
+    assert_eq!(first["args"], json!(["vcuda", "limit-container", directory, "--strict"]));
     // A container without limits needs no proof. Without the command, a strict container is refused.
     let whole = CdiDevice { limits: None, ..device(1) };
     assert_eq!(hooks(whole.clone()), serde_json::Value::Null);

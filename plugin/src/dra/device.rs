@@ -93,9 +93,10 @@ fn attributes(gpu: &v1::Gpu, kind: &str) -> BTreeMap<String, DeviceAttribute> {
     let node = (gpu.numa_node >= 0)
         .then(|| DeviceAttribute { int: Some(gpu.numa_node.into()), ..DeviceAttribute::default() });
     add("numaNode", node);
-    let overcommitted =
-        is_overcommitted(gpu).then(|| DeviceAttribute { bool: Some(true), ..DeviceAttribute::default() });
-    add("overcommitted", overcommitted);
+    let known =
+        |is_so: bool| is_so.then(|| DeviceAttribute { bool: Some(true), ..DeviceAttribute::default() });
+    add("overcommitted", known(is_overcommitted(gpu)));
+    add("driverMemoryLimits", known(gpu.has_driver_limits));
     attributes
 }
 
@@ -150,6 +151,7 @@ pub(super) mod tests {
             sharers_max: 16,
             compute_capability: "8.9".to_owned(),
             driver_version: "550.54.05".to_owned(),
+            has_driver_limits: true,
             numa_node: 1,
             pci_root: "pci0000:3a".to_owned(),
             healthy: true,
@@ -183,6 +185,7 @@ pub(super) mod tests {
         assert_eq!(version("cudaComputeCapability"), "8.9.0");
         assert_eq!(version("driverVersion"), "550.54.5");
         assert_eq!(attributes["numaNode"].int, Some(1));
+        assert_eq!(attributes["driverMemoryLimits"].bool, Some(true));
         assert_eq!(attributes["uuid"].string.as_deref(), Some("GPU-FEF8089b-4820-abfc-e83e-943181975706"));
     }
 

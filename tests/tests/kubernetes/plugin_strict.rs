@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -166,4 +167,41 @@ fn a_strict_container_of_an_image_without_glibc_does_not_start() {
     // The case that the hook prevents: it runs, and its loader reads no preload file.
     let lenient = |config: &mut Value| config["hooks"] = json!({});
     assert_eq!(musl.changed(&lenient).printed(&["/app"]), "it runs, shim 0\n");
+}
+
+/// From driver 615 on a hook on the host has the driver limit the container, whose program here loads no shim.
+#[test]
+fn a_runtime_has_the_driver_limit_a_container_before_it_starts() {
+    let fixture = Fixture::new();
+    // Written down, so that it is the same machine in a container.
+    fixture.stdout(["sim", "--profile", "r615-dmem", "--", "true"]);
+    open_machine(&fixture);
+    let node = fixture.node_with(&STRICT.replace("true", "false"));
+    let pod = node.kubelet.admit(PodSpec::share("a", 16, 30)).unwrap();
+    let started = node.kubelet.started(&pod);
+    let unshimmed = |config: &mut Value| without(config, "/etc/ld.so.preload");
+    let container = Container::new(&fixture, &started).changed(&unshimmed);
+    let program = inside(&app("walls", Door::Dlsym));
+    let script = format!("cat /proc/self/cgroup; (sleep 3; echo) | {program} take 1 wait fill");
+    let has_ended = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        // The simulated driver learns of a container's cgroup when the host looks at its processes.
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                fixture.stdout(["smi"]);
+            }
+        });
+        let output = container.run(&["sh", "-c", &script]);
+        has_ended.store(true, Ordering::Relaxed);
+        output
+    });
+    let Some(output) = output else { return };
+    let said = text(&output);
+    let calls = node.manager.metric("vcuda_api_duration_seconds_count", "method=\"Grants/LimitContainer\"");
+    assert_eq!(calls, 1.0, "the runtime has run the hook");
+    if !said.lines().any(|line| line.starts_with("0::/") && line != "0::/") {
+        return skip("the driver's limit of a real runtime's container: runc uses no cgroup v2 here");
+    }
+    let context_bytes = 480 << 20;
+    assert!(said.contains(&format!("\nfill {}\n", 4 * GIB - context_bytes - 1)), "{said}");
 }

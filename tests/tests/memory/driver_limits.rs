@@ -23,7 +23,7 @@ fn hard(fixture: &Fixture, cgroup: &Cgroup) -> u64 {
     }
 }
 
-fn soon_limited(fixture: &Fixture, cgroup: &Cgroup, bytes: u64) {
+pub(super) fn soon_limited(fixture: &Fixture, cgroup: &Cgroup, bytes: u64) {
     soon(&format!("the limit is {bytes}"), || hard(fixture, cgroup) == bytes);
 }
 
@@ -39,7 +39,7 @@ fn without_the_shim(fixture: &Fixture, cgroup: &Cgroup, name: &str) -> Command {
     command
 }
 
-fn held_by_driver(fixture: &Fixture, name: &str) -> bool {
+pub(super) fn held_by_driver(fixture: &Fixture, name: &str) -> bool {
     fixture.tenant_shown(name)["held_by_driver"] == true
 }
 

@@ -20,6 +20,7 @@ mod oversubscription;
 mod pools;
 mod quota;
 mod sharing;
+mod starting_container;
 #[cfg(target_arch = "x86_64")]
 mod stepped;
 mod storm;
