@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vcuda_tests::runc::link_userland;
 use vcuda_tests::seccomp::{old_filter, shipped_filter};
-use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, release_dir, skip, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, eventually, release_dir, skip, soon, succeeded, text};
 
 /// User that is in no container's /etc/passwd.
 const UNKNOWN_USER: u32 = 123_456;
@@ -212,7 +212,7 @@ fn any_user_without_capabilities_under_filters() {
         assert_eq!(succeeded(&output), "children done\npassed forks\n");
         assert!(output.stderr.is_empty());
         // The host's view, and the rights of its own user, are unchanged.
-        eventually("what the container used is back", Duration::from_secs(2), || {
+        soon("what the container used is back", || {
             tenant.fixture.smi()["gpus"][0]["tenants"][0]["memory_used_bytes"] == 0
         });
     }

@@ -92,7 +92,7 @@ fn a_container_that_cannot_be_limited_starts_unless_it_is_strict() {
     let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
     let mut manager = fixture.manager();
     let directory = granted(&fixture, "one");
-    // On the host, so perhaps a program of anybody's.
+    // On the host, so perhaps no container's.
     let mut stranger = Running::ready(leaf.bare(&fixture, &program()).args(["take", "1", "wait"]), "wait");
     let stranger_state = state(stranger.0.id());
     let foreign = format!("process {} is in its cgroup", stranger.0.id());

@@ -292,6 +292,9 @@ async fn health_follows_the_ledger() {
     while status("vcuda.v1.Grants").await != ServingStatus::Serving {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(node.kept.has_told("VcudaLedgerRecovered"));
+    // The event comes a moment after the state.
+    while !node.kept.has_told("VcudaLedgerRecovered") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     node.stop().await;
 }
