@@ -20,7 +20,6 @@ mod record;
 mod setting;
 mod starting;
 
-use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,10 +30,9 @@ use vcuda_region::{GpuUuid, clock};
 
 use crate::background::Background;
 use crate::events::Events;
-use crate::observe::{DriverLimit, DriverLimits, Snapshot, SnapshotCache};
+use crate::observe::{DriverLimits, Snapshot, SnapshotCache};
 use pass::Pass;
 use setting::{Ask, Rest};
-use starting::StartingContainer;
 pub use starting::StartingContainers;
 
 /// NVML refuses to limit a tenant's cgroup.
@@ -80,12 +78,15 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
         let mut known = Vec::new();
         while !stop.is_asked() {
             let mut containers = starting.take();
-            let snapshot = if containers.is_empty() {
-                let newer = snapshots.newer(number, WAIT);
+            let mut snapshot = None;
+            if containers.is_empty() {
+                snapshot = snapshots.newer(number, WAIT);
                 containers = starting.take();
-                newer.unwrap_or_else(|| snapshots.last())
-            } else {
-                snapshots.begun_after(clock::now_ns())
+            }
+            let snapshot = match snapshot {
+                // The grant of a container that starts may be younger than the last snapshot.
+                _ if !containers.is_empty() => snapshots.begun_after(clock::now_ns()),
+                newer => newer.unwrap_or_else(|| snapshots.last()),
             };
             number = snapshot.number;
             let now_ns = clock::now_ns();
@@ -94,7 +95,11 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
                 continue;
             }
             let limits = pass.run(&snapshot, &containers);
-            containers.into_iter().for_each(|container| answer(container, &limits));
+            for container in containers {
+                let outcome = pass.outcome_of(&container, &limits);
+                // Its runtime may have given up.
+                let _ = container.answer.send(outcome);
+            }
             known = seen;
             due_ns = now_ns.saturating_add(AGAIN_NS);
             let (limits, pause) = match limits {
@@ -121,19 +126,6 @@ pub(crate) fn start(sources: Sources) -> io::Result<Background> {
             let _ = pass.run(&snapshots.begun_after(clock::now_ns()), &[]);
         }
     })
-}
-
-/// Tells a container's runtime what became of its limit. It may have given up.
-fn answer(container: StartingContainer, limits: &Result<HashMap<String, DriverLimit>, Rest>) {
-    let missing = |why: &str| DriverLimit::Missing(why.to_owned());
-    let limit = match limits {
-        Ok(limits) => {
-            limits.get(&container.tenant).cloned().unwrap_or_else(|| missing("its grant has no directory"))
-        }
-        Err(Rest::Long(limit)) => limit.clone(),
-        Err(Rest::Short) => missing("NVML does not answer"),
-    };
-    let _ = container.answer.send(limit);
 }
 
 /// What the limits depend on: of each tenant its name, its quotas and its processes.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use vcuda_driver_api::NvmlError;
 use vcuda_quota::NO_MEMORY_LIMIT;
-use vcuda_region::{GpuUuid, process};
+use vcuda_region::GpuUuid;
+use vcuda_region::process::{self, Identity};
 
 use super::DRIVER_LIMIT_REFUSED;
 use super::cgroups::{Cgroup, Hierarchy};
@@ -23,6 +24,8 @@ pub(super) struct Pass {
     setting: Setting,
     events: Arc<Events>,
     is_own: bool,
+    /// What the last pass did to each tenant's cgroups.
+    outcomes: BTreeMap<(String, Cgroup), DriverLimit>,
     /// Refusals that hold: each is reported once. `None`: NVML refuses all limits to this manager.
     reported: BTreeSet<Option<Limit>>,
 }
@@ -35,6 +38,7 @@ impl Pass {
             setting: Setting::new(ask, Record::open(state)),
             events,
             is_own,
+            outcomes: BTreeMap::new(),
             reported: BTreeSet::new(),
         }
     }
@@ -51,11 +55,15 @@ impl Pass {
         starting: &[StartingContainer],
     ) -> Result<HashMap<String, DriverLimit>, Rest> {
         let (mut needed, mut refused) = (BTreeSet::new(), BTreeSet::new());
+        self.outcomes.clear();
+        let starting = starting.iter().filter_map(|one| Some((one.tenant.as_str(), self.cgroup_of(one)?)));
+        let starting: Vec<(&str, Cgroup)> = starting.collect();
         self.attribution.refresh(snapshot);
         let mut shown = HashMap::new();
         for tenant in &snapshot.tenants {
-            let pids = starting.iter().filter(|one| one.tenant == tenant.id).map(|one| one.pid);
-            let limit = self.limit(tenant, pids, snapshot, &mut needed, &mut refused)?;
+            let cgroups =
+                starting.iter().filter(|(id, _)| *id == tenant.id).map(|(_, cgroup)| cgroup.clone());
+            let limit = self.limit(tenant, cgroups, snapshot, &mut needed, &mut refused)?;
             shown.insert(tenant.id.clone(), limit);
         }
         let stale: Vec<Limit> = self.setting.record.limits().difference(&needed).cloned().collect();
@@ -68,67 +76,126 @@ impl Pass {
         Ok(shown)
     }
 
-    /// Limits the cgroups of one tenant, also of those `starting`, and adds the limits that it needs to `needed`.
+    /// Limits the cgroups of one tenant, and of its containers that start, and adds the limits that it needs to `needed`.
     fn limit(
         &mut self,
         tenant: &Tenant,
-        starting: impl Iterator<Item = u32>,
+        starting: impl Iterator<Item = Cgroup>,
         snapshot: &Snapshot,
         needed: &mut BTreeSet<Limit>,
         refused: &mut BTreeSet<Option<Limit>>,
     ) -> Result<DriverLimit, Rest> {
         let quotas = quotas(tenant);
-        let (living, mut missing) = self.living(tenant, starting);
-        let (mut is_held, mut is_everywhere) = (false, true);
         let recorded = self.setting.record.limits().iter().filter(|limit| limit.tenant == tenant.id);
+        if let Some(why) = &tenant.problem {
+            needed.extend(recorded.cloned());
+            return Ok(DriverLimit::Missing(format!("its quota cannot be read: {why}")));
+        }
         let recorded: BTreeSet<Cgroup> = recorded.map(|limit| limit.cgroup.clone()).collect();
-        for cgroup in living.union(&recorded).filter(|cgroup| cgroup.exists()) {
-            if let Err(why) = self.check(cgroup, tenant, snapshot, recorded.contains(cgroup)) {
-                missing = living.contains(cgroup).then_some(why).or(missing);
-                continue;
-            }
-            for (gpu, quota_bytes) in &quotas {
-                let limit = Limit { tenant: tenant.id.clone(), cgroup: cgroup.clone(), gpu: *gpu };
-                let held = self.setting.hold(&limit, *quota_bytes)?;
-                match held {
-                    Ok(()) => is_held = true,
-                    Err(Refusal::NotThere) => is_everywhere = false,
-                    Err(Refusal::Other(why)) => missing = Some(why),
-                    Err(Refusal::Nvml(NvmlError::NO_PERMISSION)) if self.is_own => {
-                        return Err(self.rest_of_own(&limit));
-                    }
-                    Err(Refusal::Nvml(error)) => {
-                        self.report(&limit, error, refused);
-                        missing = Some(format!("NVML refuses the limit of its cgroup: {error}"));
-                    }
+        if quotas.is_empty() {
+            return Ok(DriverLimit::None);
+        }
+        let (living, mut missing) = self.living(tenant);
+        let mut cgroups: BTreeSet<Cgroup> = starting.collect();
+        cgroups.extend(living.union(&recorded).cloned());
+        let (mut is_held, mut is_everywhere) = (false, true);
+        for cgroup in cgroups.into_iter().filter(Cgroup::exists) {
+            let outcome = match self.check(&cgroup, tenant, snapshot, recorded.contains(&cgroup)) {
+                Err(why) => {
+                    missing = living.contains(&cgroup).then(|| why.clone()).or(missing);
+                    DriverLimit::Missing(why)
                 }
-                needed.insert(limit);
-            }
+                Ok(()) => {
+                    let outcome = self.hold(tenant, &cgroup, &quotas, needed, refused)?;
+                    match &outcome {
+                        DriverLimit::Set => is_held = true,
+                        DriverLimit::None => is_everywhere = false,
+                        DriverLimit::Missing(why) => missing = Some(why.clone()),
+                    }
+                    outcome
+                }
+            };
+            self.outcomes.insert((tenant.id.clone(), cgroup), outcome);
         }
         Ok(match missing {
-            _ if quotas.is_empty() => DriverLimit::None,
             Some(why) => DriverLimit::Missing(why),
             None if is_held && is_everywhere => DriverLimit::Set,
             None => DriverLimit::None,
         })
     }
 
-    /// The cgroups of a tenant's living processes, and of those `starting`, and the reason why one is not known.
-    fn living(
-        &self,
+    /// Has the driver hold one cgroup to the tenant's quotas.
+    fn hold(
+        &mut self,
         tenant: &Tenant,
-        starting: impl Iterator<Item = u32>,
-    ) -> (BTreeSet<Cgroup>, Option<String>) {
+        cgroup: &Cgroup,
+        quotas: &BTreeMap<GpuUuid, u64>,
+        needed: &mut BTreeSet<Limit>,
+        refused: &mut BTreeSet<Option<Limit>>,
+    ) -> Result<DriverLimit, Rest> {
+        let mut outcome = DriverLimit::Set;
+        for (gpu, quota_bytes) in quotas {
+            let limit = Limit { tenant: tenant.id.clone(), cgroup: cgroup.clone(), gpu: *gpu };
+            match self.setting.hold(&limit, *quota_bytes)? {
+                Ok(()) => {}
+                Err(Refusal::NotThere) if outcome == DriverLimit::Set => outcome = DriverLimit::None,
+                Err(Refusal::NotThere) => {}
+                Err(Refusal::Other(why)) => outcome = DriverLimit::Missing(why),
+                Err(Refusal::Nvml(NvmlError::NO_PERMISSION)) if self.is_own => {
+                    return Err(self.rest_of_own(&limit));
+                }
+                Err(Refusal::Nvml(error)) => {
+                    self.report(&limit, error, refused);
+                    outcome = DriverLimit::Missing(format!("NVML refuses the limit of its cgroup: {error}"));
+                }
+            }
+            needed.insert(limit);
+        }
+        Ok(outcome)
+    }
+
+    /// What became of a container that starts, after the pass that it was given to, whose result this is.
+    pub(super) fn outcome_of(
+        &self,
+        container: &StartingContainer,
+        limits: &Result<HashMap<String, DriverLimit>, Rest>,
+    ) -> DriverLimit {
+        let missing = |why: &str| DriverLimit::Missing(why.to_owned());
+        let cgroup = self.cgroup_of(container);
+        if let Some(outcome) =
+            cgroup.and_then(|cgroup| self.outcomes.get(&(container.tenant.clone(), cgroup)))
+        {
+            return outcome.clone();
+        }
+        match limits {
+            Ok(limits) => match limits.get(&container.tenant) {
+                Some(DriverLimit::None) => DriverLimit::None,
+                Some(DriverLimit::Missing(why)) => missing(why),
+                Some(DriverLimit::Set) => missing("the cgroup of its first process cannot be seen"),
+                None => missing("its grant has no directory"),
+            },
+            Err(Rest::Long(limit)) => limit.clone(),
+            Err(Rest::Short) => missing("NVML does not answer"),
+        }
+    }
+
+    /// The cgroup of a container that starts, while its first process lives.
+    fn cgroup_of(&self, container: &StartingContainer) -> Option<Cgroup> {
+        let cgroup = self.hierarchy.cgroup_of(container.pid)?;
+        let process = Identity::of(container.pid).ok()?;
+        (process.start_ticks == container.start_ticks).then_some(cgroup)
+    }
+
+    /// The cgroups of a tenant's living processes, and the reason why one is not known.
+    fn living(&self, tenant: &Tenant) -> (BTreeSet<Cgroup>, Option<String>) {
         let (mut found, mut missing) = (BTreeSet::new(), None);
-        let has_ended = |pid| !process::folder_of(pid).exists();
-        let living = tenant.processes.iter().map(|process| (process.host_pid, process.pid));
-        let living = living.filter(|(host_pid, _)| !host_pid.is_some_and(has_ended));
-        for (host_pid, pid) in living.chain(starting.map(|pid| (Some(pid), pid))) {
-            match host_pid.and_then(|pid| self.hierarchy.cgroup_of(pid)) {
+        for process in &tenant.processes {
+            match process.host_pid.and_then(|pid| self.hierarchy.cgroup_of(pid)) {
                 Some(cgroup) => {
                     found.insert(cgroup);
                 }
-                None => missing = Some(format!("the cgroup of process {pid} cannot be seen")),
+                None if process.host_pid.is_some_and(|pid| !process::folder_of(pid).exists()) => {}
+                None => missing = Some(format!("the cgroup of process {} cannot be seen", process.pid)),
             }
         }
         (found, missing)

@@ -31,7 +31,7 @@ pub(super) enum Rest {
 pub(super) enum Refusal {
     /// NVML's answer.
     Nvml(NvmlError),
-    /// The GPU takes no limits now (MIG), or NVML does not list it: nothing is refused.
+    /// The GPU takes no limits now (MIG): nothing is refused.
     NotThere,
     /// Anything else, a clause.
     Other(String),
@@ -123,7 +123,9 @@ impl Setting {
             Ok(Err(NvmlError::FUNCTION_NOT_FOUND)) => Err(Rest::Long(DriverLimit::None)),
             Ok(Err(NvmlError::NOT_SUPPORTED)) if set.is_some() => Ok(Err(Refusal::NotThere)),
             Ok(Err(error)) => Ok(Err(Refusal::Nvml(error))),
-            Err(ProcessesError::NoGpu(_)) => Ok(Err(Refusal::NotThere)),
+            Err(ProcessesError::NoGpu(_)) => {
+                Ok(Err(Refusal::Other(format!("NVML does not list {}", limit.gpu))))
+            }
             Err(_) => Err(Rest::Short),
         }
     }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use vcuda_region::process::Identity;
 
 use crate::observe::{DriverLimit, SnapshotCache};
 
-/// Longest wait for an answer; a runtime's hook has ten seconds.
+/// Longest wait for an answer.
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// Containers that wait for their limits.
@@ -24,8 +25,9 @@ pub struct StartingContainers {
 #[derive(Debug)]
 pub(super) struct StartingContainer {
     pub(super) tenant: String,
-    /// PID of its first process on the host.
+    /// PID of its first process on the host, and when that started: the PID is reused if the runtime gives up.
     pub(super) pid: u32,
+    pub(super) start_ticks: u64,
     pub(super) answer: oneshot::Sender<DriverLimit>,
 }
 
@@ -37,8 +39,11 @@ impl StartingContainers {
 
     /// Has the cgroup of this process limited to the quota of the tenant with this id.
     pub(crate) async fn limit(&self, tenant: String, pid: u32) -> DriverLimit {
+        let Ok(Identity { start_ticks, .. }) = Identity::of(pid) else {
+            return DriverLimit::Missing(format!("process {pid} cannot be seen"));
+        };
         let (answer, told) = oneshot::channel();
-        self.waiting.lock().push(StartingContainer { tenant, pid, answer });
+        self.waiting.lock().push(StartingContainer { tenant, pid, start_ticks, answer });
         self.snapshots.end_waits();
         if let Some(thread) = self.thread.get() {
             thread.unpark();
@@ -54,6 +59,8 @@ impl StartingContainers {
     /// Those that wait now. The calling thread is woken for the next ones.
     pub(super) fn take(&self) -> Vec<StartingContainer> {
         self.thread.get_or_init(std::thread::current);
-        std::mem::take(&mut *self.waiting.lock())
+        let mut waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.retain(|container| !container.answer.is_closed());
+        waiting
     }
 }

@@ -197,7 +197,13 @@ impl grants_server::Grants for GrantsService {
     ) -> Result<Response<v1::LimitContainerResponse>, Status> {
         let v1::LimitContainerRequest { id, pid } = request.into_inner();
         let grant = self.found(v1::GetGrantRequest { grant: Some(Which::Id(id)) })?;
-        if !self.grants.inventory().has_memory_limits {
+        let inventory = self.grants.inventory();
+        if inventory.gpus.is_empty() {
+            return Err(Status::unavailable(
+                "NVML lists no GPU, so it is not known whether the driver has memory limits",
+            ));
+        }
+        if !inventory.has_memory_limits {
             return Ok(Response::new(v1::LimitContainerResponse::default()));
         }
         let starting = self.starting.as_ref();

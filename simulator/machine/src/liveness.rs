@@ -172,7 +172,7 @@ fn slots_of(path: &Path) -> io::Result<&'static Slots> {
 
 /// Closes the descriptors, which would keep the parent's locks after its end.
 extern "C" fn close_in_child() {
-    // Another thread may have had the lock when the process was forked; it was opening a machine, and holds nothing yet.
+    // Another thread may have had the lock when the process was forked, as it opened a machine. Then the child keeps the locks.
     let opened = OPENED.try_lock();
     for slots in opened.iter().flat_map(|opened| opened.iter()) {
         if let Some(file) = slots.file() {
