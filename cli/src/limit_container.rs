@@ -22,7 +22,7 @@ struct State {
     pid: u32,
 }
 
-/// Without `--strict` the container starts in any case, with a line in the runtime's log: the library holds the quota.
+/// Without `--strict` the container starts wherever this program can run, with a line in the runtime's log: the library holds the quota.
 pub(crate) fn limit_container(args: &LimitContainerArgs) -> Result<(), Failure> {
     match limit(&args.directory) {
         Ok(()) => Ok(()),

@@ -80,16 +80,8 @@ impl Parts {
         // After the lock of the root: a second manager is told of the first one, not of its port.
         let metrics_listener = http::listen(config.metrics.listen.0).await?;
         let starting = Arc::new(StartingContainers::new(Arc::clone(&snapshots)));
-        let watchers = Watchers::start(
-            config,
-            events,
-            &instruments,
-            node.clone(),
-            Arc::clone(&snapshots),
-            Arc::clone(&starting),
-            namespaces(grants.clone()),
-        )
-        .map_err(unavailable)?;
+        let watchers =
+            start_watchers(config, events, &instruments, &node, &snapshots, Arc::clone(&starting), &grants)?;
         let usage = usage_sources(config, &node, Arc::clone(&snapshots), grants.clone(), events);
         let accounting = Arc::new(Accounting::start(usage).map_err(failed)?);
         let (stop, stopped) = watch::channel(false);
@@ -259,6 +251,20 @@ fn usage_sources(
         grant: Arc::new(move |id| grants.grant_table().by_id(id).cloned()),
         events: Arc::clone(events),
     }
+}
+
+fn start_watchers(
+    config: &Config,
+    events: &Arc<Events>,
+    instruments: &Arc<Instruments>,
+    node: &Node,
+    snapshots: &Arc<SnapshotCache>,
+    starting: Arc<StartingContainers>,
+    grants: &Grants,
+) -> Result<Watchers, RunError> {
+    let namespaces = namespaces(grants.clone());
+    Watchers::start(config, events, instruments, node.clone(), Arc::clone(snapshots), starting, namespaces)
+        .map_err(unavailable)
 }
 
 /// Starts what suspends tenants. `vcuda-checkpoint` lies beside this program.
