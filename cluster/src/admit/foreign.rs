@@ -10,9 +10,13 @@ use super::refusal::{Refusal, RequestError};
 use super::rules::Rules;
 use super::share::whole;
 
+mod fractions;
 mod systems;
 
-use systems::{SYSTEMS, System};
+use fractions::Fraction;
+#[cfg(test)]
+pub(super) use fractions::names;
+use systems::SYSTEMS;
 
 /// Longest name of an annotation, after the domain.
 const NAME_MAX: usize = 63;
@@ -21,6 +25,8 @@ const SCHEDULERS: [&str; 2] = ["hami-scheduler", "koord-scheduler"];
 /// Variables by which other systems' libraries are told limits.
 const VARIABLES: [&str; 3] =
     ["CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT", "GPU_CORE_UTILIZATION_POLICY"];
+/// GPUs of HAMi and of NVIDIA's device plugin.
+const GPU: &str = "nvidia.com/gpu";
 /// Labels for other systems' webhooks.
 const LABELS: [&str; 1] = ["koordinator.sh/gpu-isolation-provider"];
 /// Annotations of HAMi that choose a GPU.
@@ -30,6 +36,8 @@ const CHOICES: [&str; 4] = [
     "nvidia.com/use-gputype",
     "nvidia.com/nouse-gputype",
 ];
+/// All of a GPU's memory (millionths).
+const WHOLE_PPM: u64 = 1_000_000;
 /// Label of nodes by which qGPU chooses a policy.
 const QGPU_POLICY: &str = "tke.cloud.tencent.com/qgpu-schedule-policy";
 
@@ -52,8 +60,8 @@ enum Memory {
     Total(u64),
     /// Bytes of each GPU.
     Each(u64),
-    /// Percent of each GPU.
-    Percent(&'static str, u64),
+    /// Part of each GPU (millionths).
+    Part(&'static str, u64),
 }
 
 /// What a container asks for by one system's names.
@@ -70,33 +78,36 @@ impl Asked<'_> {
     }
 }
 
-/// Rewrites all containers of a pod. Returns the names of the systems whose requests it had.
-pub(crate) fn convert(pod: &mut Value, rules: &Rules) -> Result<Vec<&'static str>, Refusal> {
-    let mut found: Vec<&'static str> = Vec::new();
+/// What a container asks for by the names of one other system.
+struct Request {
+    ours: Ours,
+    /// Resources that go.
+    resources: Vec<&'static str>,
+}
+
+/// Rewrites all containers of a pod.
+pub(crate) fn convert(pod: &mut Value, rules: &Rules) -> Result<(), Refusal> {
+    let fraction = Fraction::asked(pod)?;
     let mut priorities: BTreeMap<String, &'static str> = BTreeMap::new();
+    let mut is_changed = false;
     pod::edit_containers(pod, |container| {
         let name = pod::name(container);
         let of_container = |error| Refusal::Container(name.clone(), error);
-        let Some(system) = system_of(container, rules).map_err(of_container)? else {
+        let fraction = fraction.as_ref().filter(|fraction| fraction.container == name);
+        let Some(request) = asked(container, fraction, rules).map_err(of_container)? else {
             return Ok::<(), Refusal>(());
         };
-        let asked = Asked { container, rules };
-        let ours = (system.convert)(&asked).map_err(of_container)?;
-        if let Some(priority) = ours.priority {
+        if let Some(priority) = request.ours.priority {
             priorities.insert(name.clone(), priority);
         }
-        write(container, system, &ours, rules).map_err(of_container)?;
-        found.push(system.name);
+        write(container, &request, rules).map_err(of_container)?;
+        is_changed = true;
         Ok(())
     })?;
-    if found.is_empty() {
-        return Ok(found);
-    }
     for (container, priority) in priorities {
         annotate_container(pod, "priority", &container, priority)?;
     }
-    remove_others_parts(pod, &found)?;
-    Ok(found)
+    if is_changed { remove_others_parts(pod) } else { Ok(()) }
 }
 
 /// Adds an annotation of ours for one container, unless the pod has it for that container or for all.
@@ -118,28 +129,47 @@ pub(crate) fn annotate_container(
     Ok(())
 }
 
-/// The system whose resources a container asks for.
-fn system_of(container: &Map<String, Value>, rules: &Rules) -> Result<Option<&'static System>, RequestError> {
+/// What a container asks for by other systems' names.
+fn asked(
+    container: &Map<String, Value>,
+    fraction: Option<&Fraction>,
+    rules: &Rules,
+) -> Result<Option<Request>, RequestError> {
     let has = |name: &str| pod::amount(container, name).filter(|amount| amount != "0").is_some();
-    let mut found =
+    let mut systems =
         SYSTEMS.iter().filter_map(|system| Some((system, *system.marks.iter().find(|name| has(name))?)));
-    let Some((system, mark)) = found.next() else {
-        return Ok(None);
-    };
-    let own = rules.all_names().find(|name| has(name)).map(String::as_str);
-    match own.or(found.next().map(|(_, other)| other)) {
-        Some(other) => Err(RequestError::TwoSystems(other.to_owned(), mark.to_owned())),
-        None => Ok(Some(system)),
+    let (system, variable) = (systems.next(), fractions::variable(container));
+    // Whole GPUs alone are no share: then the variable is NVIDIA's.
+    let (gpu, own) = (has(GPU).then_some(GPU), rules.all_names().find(|name| has(name)).map(String::as_str));
+    let mut marks = [own, system.map(|(_, mark)| mark), systems.next().map(|(_, mark)| mark)]
+        .into_iter()
+        .chain([fraction.map(|fraction| fraction.mark.as_str()), gpu.filter(|_| fraction.is_some())])
+        .chain([variable])
+        .flatten();
+    if let (Some(one), Some(other)) = (marks.next(), marks.next()) {
+        return Err(RequestError::TwoSystems(one.to_owned(), other.to_owned()));
     }
+    let asked = Asked { container, rules };
+    Ok(match (system, fraction, variable) {
+        (Some((system, _)), ..) => Some(Request {
+            ours: (system.convert)(&asked)?,
+            resources: system.marks.iter().chain(system.beside).copied().collect(),
+        }),
+        (None, Some(fraction), _) => Some(Request { ours: fraction.ours.clone(), resources: Vec::new() }),
+        (None, None, Some(_)) if gpu.is_some() => {
+            let gpus = asked.number(GPU)?.unwrap_or_default();
+            Some(Request { ours: fractions::of_toolkit(gpus, container)?, resources: vec![GPU] })
+        }
+        (None, None, _) => None,
+    })
 }
 
 fn write(
     container: &mut Map<String, Value>,
-    system: &System,
-    ours: &Ours,
+    Request { ours, resources }: &Request,
     rules: &Rules,
 ) -> Result<(), RequestError> {
-    for name in system.marks.iter().chain(system.beside) {
+    for name in resources {
         pod::set_amount(container, name, None);
     }
     let chunks = chunks(ours, rules)?;
@@ -157,7 +187,7 @@ fn write(
             let name = variable.get("name").and_then(Value::as_str).unwrap_or_default();
             // HAMi has one for each GPU: CUDA_DEVICE_MEMORY_LIMIT_0.
             let base = name.trim_end_matches(|letter: char| letter.is_ascii_digit() || letter == '_');
-            !VARIABLES.contains(&base)
+            !VARIABLES.contains(&base) && !fractions::VARIABLES.contains(&name)
         });
     }
     Ok(())
@@ -169,30 +199,30 @@ fn chunks(ours: &Ours, rules: &Rules) -> Result<Option<u64>, RequestError> {
         Memory::None => None,
         Memory::Total(bytes) => Some(bytes.div_ceil(rules.chunk_bytes)),
         Memory::Each(bytes) => Some(bytes.div_ceil(rules.chunk_bytes).saturating_mul(ours.gpus)),
-        Memory::Percent(name, percent) => {
-            if percent > 100 {
-                return Err(RequestError::MoreThanAll(name.to_owned(), percent));
+        Memory::Part(name, ppm) => {
+            if ppm > WHOLE_PPM {
+                return Err(RequestError::MoreThanAll(name.to_owned(), ppm / 10_000));
             }
             let unknown = || RequestError::PartOfMemory(name.to_owned(), rules.resources().memory.to_owned());
             let of_gpu = rules.gpu_memory_bytes.ok_or_else(unknown)? / rules.chunk_bytes;
-            Some(of_gpu.saturating_mul(percent).div_ceil(100).saturating_mul(ours.gpus))
+            // Parts that make up a whole fit on one GPU.
+            Some((of_gpu.saturating_mul(ppm) / WHOLE_PPM).max(1).saturating_mul(ours.gpus))
         }
     })
 }
 
 /// Removes what the other systems' schedulers and webhooks act on.
-fn remove_others_parts(pod: &mut Value, found: &[&str]) -> Result<(), Refusal> {
-    if found.contains(&"HAMi")
-        && let Some(choice) = CHOICES.into_iter().find(|key| pod::annotations(pod).contains_key(*key))
-    {
+fn remove_others_parts(pod: &mut Value) -> Result<(), Refusal> {
+    if let Some(choice) = CHOICES.into_iter().find(|key| pod::annotations(pod).contains_key(*key)) {
         return Err(Refusal::ChoiceOfGpu(choice.to_owned()));
     }
+    fractions::remove(pod);
     if let Some(labels) = pod.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.retain(|key, _| !LABELS.contains(&key.as_str()));
     }
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         let scheduler = spec.get("schedulerName").and_then(Value::as_str).unwrap_or_default();
-        if SCHEDULERS.contains(&scheduler) {
+        if SCHEDULERS.iter().chain(&fractions::SCHEDULERS).any(|one| *one == scheduler) {
             spec.insert("schedulerName".to_owned(), "default-scheduler".into());
         }
     }
@@ -214,6 +244,5 @@ fn remove_others_parts(pod: &mut Value, found: &[&str]) -> Result<(), Refusal> {
 /// All resources of other systems.
 #[cfg(test)]
 pub(super) fn resources() -> impl Iterator<Item = &'static str> {
-    let systems: &'static [System] = &SYSTEMS;
-    systems.iter().flat_map(|system| system.marks.iter().chain(system.beside).copied())
+    SYSTEMS.iter().flat_map(|system| system.marks.iter().chain(system.beside).copied())
 }

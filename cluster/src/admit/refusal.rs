@@ -31,6 +31,17 @@ pub(crate) enum Refusal {
         "annotation {0}: it chooses a GPU of HAMi; choose a node by its labels (nodeSelector) and remove it"
     )]
     ChoiceOfGpu(String),
+    #[error(
+        "annotation {0}: the webhook of KAI Scheduler or Run:ai has prepared this pod for its own fractions: keep one of the two webhooks \
+         out of the namespace (cluster.excludedNamespaces in the chart's values)"
+    )]
+    Prepared(&'static str),
+    #[error(
+        "annotation {0}: there are fractions for several containers: ask for all but one by vcuda.io/memory"
+    )]
+    TwoFractions(String),
+    #[error("annotation {0}: the pod has no container of the name that it is for")]
+    NoContainer(String),
     #[error("nodeSelector {0}: {1}: write fixed-share, best-effort or burst-share")]
     QgpuPolicy(String, String),
     #[error(
@@ -65,6 +76,12 @@ pub(crate) enum RequestError {
          values, if all GPUs are alike"
     )]
     PartOfMemory(String, String),
+    #[error("{0}: the limit of memory is below its request: ask for no more than the limit")]
+    LimitBelowRequest(String),
+    #[error("{0}: '{1}' is no number of MiB: write one such as 4096")]
+    NoMebibytes(String, String),
+    #[error("{0}: {1} is no part of a GPU: write a number above 0 and up to 1, such as 0.5")]
+    NoPart(String, String),
     #[error("{0}: {1} is more than 100 percent")]
     MoreThanAll(String, u64),
     #[error("{0}: {1} is more than one GPU and not whole GPUs: ask for a multiple of 100")]

@@ -2,15 +2,14 @@
 
 use super::super::refusal::RequestError;
 use super::super::rules::AliyunUnit;
-use super::{Asked, Memory, Ours};
+use super::{Asked, GPU, Memory, Ours, WHOLE_PPM};
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Unit of `tencent.com/vcuda-memory` (bytes).
 const GAIA_UNIT: u64 = 256 * MIB;
 
 pub(super) struct System {
-    pub(super) name: &'static str,
     /// Resources of its own: a container that has one of them asks for a share.
     pub(super) marks: &'static [&'static str],
     /// Resources that mean something else without those.
@@ -20,18 +19,18 @@ pub(super) struct System {
 
 pub(super) const SYSTEMS: [System; 6] = [
     System {
-        name: "HAMi",
+        // HAMi.
         marks: &[
             "nvidia.com/gpumem",
             "nvidia.com/gpumem-percentage",
             "nvidia.com/gpucores",
             "nvidia.com/priority",
         ],
-        beside: &["nvidia.com/gpu"],
+        beside: &[GPU],
         convert: hami,
     },
     System {
-        name: "GaiaGPU",
+        // GaiaGPU.
         marks: &["tencent.com/vcuda-core", "tencent.com/vcuda-memory"],
         beside: &[],
         convert: |asked| {
@@ -40,7 +39,7 @@ pub(super) const SYSTEMS: [System; 6] = [
         },
     },
     System {
-        name: "qGPU",
+        // qGPU.
         marks: &["tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory"],
         beside: &[],
         convert: |asked| {
@@ -49,13 +48,13 @@ pub(super) const SYSTEMS: [System; 6] = [
         },
     },
     System {
-        name: "cGPU or gpushare",
+        // cGPU or gpushare.
         marks: &["aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage"],
         beside: &[],
         convert: aliyun,
     },
     System {
-        name: "Volcano",
+        // Volcano.
         marks: &[
             "volcano.sh/vgpu-number",
             "volcano.sh/vgpu-memory",
@@ -66,7 +65,7 @@ pub(super) const SYSTEMS: [System; 6] = [
         convert: volcano,
     },
     System {
-        name: "Koordinator or Elastic GPU",
+        // Koordinator or Elastic GPU.
         marks: &[
             "koordinator.sh/gpu.shared",
             "koordinator.sh/gpu-core",
@@ -81,7 +80,7 @@ pub(super) const SYSTEMS: [System; 6] = [
 ];
 
 fn hami(asked: &Asked<'_>) -> Result<Ours, RequestError> {
-    let gpus = asked.number("nvidia.com/gpu")?.unwrap_or(1).max(1);
+    let gpus = asked.number(GPU)?.unwrap_or(1).max(1);
     let percentage = "nvidia.com/gpumem-percentage";
     let priority = match asked.number("nvidia.com/priority")? {
         None => None,
@@ -117,7 +116,7 @@ fn whole_from_hundred(
     let is_whole = cores.is_some_and(|cores| cores >= 100);
     let memory = match memory.filter(|memory| *memory > 0) {
         Some(units) => Memory::Total(units.saturating_mul(unit)),
-        None if is_whole => Memory::Percent(core, 100),
+        None if is_whole => Memory::Part(core, WHOLE_PPM),
         None => Memory::None,
     };
     Ok(Ours { gpus, memory, cores, priority: None })
@@ -161,7 +160,7 @@ fn koordinator(asked: &Asked<'_>) -> Result<Ours, RequestError> {
     let memory = match (asked.number("koordinator.sh/gpu-memory")?, asked.number(ratio)?) {
         (Some(bytes), _) => Memory::Total(bytes),
         // A total, as the amounts beside it.
-        (None, Some(percent)) => Memory::Percent(ratio, percent.div_ceil(gpus)),
+        (None, Some(percent)) => part(ratio, percent.div_ceil(gpus)),
         (None, None) => Memory::None,
     };
     let cores = match asked.number("koordinator.sh/gpu-core")? {
@@ -174,7 +173,11 @@ fn koordinator(asked: &Asked<'_>) -> Result<Ours, RequestError> {
 fn each_or_part(units: Option<u64>, unit: u64, name: &'static str, percent: Option<u64>) -> Memory {
     match (units, percent) {
         (Some(units), _) => Memory::Each(units.saturating_mul(unit)),
-        (None, Some(percent)) => Memory::Percent(name, percent),
+        (None, Some(percent)) => part(name, percent),
         (None, None) => Memory::None,
     }
+}
+
+fn part(name: &'static str, percent: u64) -> Memory {
+    Memory::Part(name, percent.saturating_mul(WHOLE_PPM / 100))
 }

@@ -43,8 +43,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- range list .Values.resources.gpu .Values.resources.memory .Values.resources.cores .Values.resources.suspendableMemory }}{{ $ours = append $ours (replace "." "[.]" .) }}{{ end -}}
 {{- $others := "nvidia[.]com/(gpumem|gpucores|priority)|tencent[.]com/vcuda-|tke[.]cloud[.]tencent[.]com/qgpu-|aliyun[.]com/gpu-|volcano[.]sh/vgpu-|koordinator[.]sh/gpu|elasticgpu[.]io/gpu-" -}}
 {{ include "vcuda.allContainers" . }}.exists(c, [c.?resources.?limits.orValue({}), c.?resources.?requests.orValue({})].exists(amounts,
-          amounts.exists(name, name.matches("^({{ join "|" $ours }}|{{ $others }})"))))
-          || object.?metadata.?annotations.orValue({}).exists(name, name.startsWith("vcuda.io/"))
+          amounts.exists(name, name.matches("^({{ join "|" $ours }}|{{ $others }})")))
+            || c.?env.orValue([]).exists(variable, variable.name.startsWith("NVIDIA_GPU_MEMORY_")))
+          || object.?metadata.?annotations.orValue({}).exists(name,
+            name.matches("^(vcuda[.]io/|gpu-(fraction|memory)([.]limit)?$|nvidia[.]com/container[.][^.]*[.]gpu-)"))
           || object.spec.?resourceClaims.orValue([]).exists(claim, claim.name == "vcuda")
 {{- end -}}
 
