@@ -159,7 +159,9 @@ def pod(where, things, access, values):
     else:
         acting = tomllib.loads(by_kind["ConfigMap"]["data"]["manager.toml"])
         kills = "kill" in [acting["audit"]["action"]] + [one.get("audit_action") for one in acting["namespaces"].values()]
-        powers = ["SYS_PTRACE"] + ["KILL"] * kills
+        limits = values.get("manager", {}).get("driverLimits", False)
+        powers = ["SYS_PTRACE"] + ["KILL"] * kills + ["SYS_ADMIN"] * limits
+        check(limits == any(mount["mountPath"] == "/sys/fs/cgroup" for mount in manager["volumeMounts"]), where, "the node's cgroups")
         check(manager["securityContext"].get("capabilities") == {**drop, "add": powers}, where, "the manager's powers")
         for part in (manager, plugin):
             context = part["securityContext"]

@@ -261,6 +261,11 @@ class Cluster:
     def grants(self):
         return json.loads(self.node("run", self.folder / "state/programs/vcuda", "grant", "list", "--json"))["grants"]
 
+    def held_by_driver(self):
+        """Grants whose memory the driver itself limits, too."""
+        told = json.loads(self.node("run", self.folder / "state/programs/vcuda", "smi", "--json"))
+        return sum(one["held_by_driver"] for gpu in told["gpus"] for one in gpu["tenants"])
+
     def keep_logs(self, name):
         """Copies of the logs of the chart's pods, which go with them: state/log/NAME-POD-CONTAINER.log."""
         for file in (self.folder / "state/disk/log/pods").glob(f"{NAMESPACE}_*/*/*.log"):

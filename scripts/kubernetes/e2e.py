@@ -6,7 +6,7 @@ import admission, basics, chart, claims, controllers, extender, failures, kinds,
 from cluster import Cluster, Fault
 
 SCENARIOS = {
-    "two-pods": basics.two_pods, "resize": basics.resize, "requests": basics.requests, "bounds": basics.bounds, "kinds": kinds.kinds,
+    "two-pods": basics.two_pods, "resize": basics.resize, "requests": basics.requests, "bounds": basics.bounds, "limits": basics.limits, "kinds": kinds.kinds,
     "crashes": pods.crashes, "deletions": pods.deletions, "mixed": failures.mixed, "drain": pods.drain,
     "kubelet": failures.kubelet, "kills": failures.kills, "idle": failures.idle, "leaked": pods.leaked,
     "upgrade": chart.upgrade, "strict": chart.strict, "reboot": chart.reboot, "host-services": chart.host_services,

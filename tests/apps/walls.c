@@ -1,4 +1,5 @@
-/* The driver's memory limits of cgroups, from NVML and CUDA, for device 0: walls COMMAND... Each command prints a line.
+/* The driver's memory limits of cgroups, from NVML and CUDA,: walls COMMAND... Each command prints a line.
+ *   gpu INDEX                      the GPU of what follows, at first 0: no line
  *   set PATH SOFT HARD  get PATH   nvmlDeviceSet/GetMemoryLimits_v1: "set CODE", "get CODE SOFT HARD USED"
  *   shown                          cuMemGetInfo, cuDeviceTotalMem, NVML: "shown FREE TOTAL TOTAL2 FREE_V1 TOTAL_V1 FREE_V2 TOTAL_V2"
  *   take BYTES  managed BYTES      an allocation, kept: "take CODE"
@@ -14,20 +15,21 @@ static void *nvml(const char *name)
     if (!library) library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     return dlsym(library, name);
 }
+static unsigned gpu;
 static void *handle(void)
 {
-    static void *found;
-    if (!found) {
-        OK(((int (*)(void))nvml("nvmlInit_v2"))());
-        OK(((int (*)(unsigned, void **))nvml("nvmlDeviceGetHandleByIndex_v2"))(0, &found));
-    }
+    static int started;
+    void *found = NULL;
+    if (!started) OK(((int (*)(void))nvml("nvmlInit_v2"))());
+    started = 1;
+    OK(((int (*)(unsigned, void **))nvml("nvmlDeviceGetHandleByIndex_v2"))(gpu, &found));
     return found;
 }
 static void cuda(void)
 {
     if (context) return;
     OK(cuInit(0));
-    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuDevicePrimaryCtxRetain(&context, gpu));
     OK(cuCtxSetCurrent(context));
 }
 static void shown(void)
@@ -37,7 +39,7 @@ static void shown(void)
     Memory2 two = {.version = (unsigned)sizeof(Memory2) | 2u << 24};
     cuda();
     OK(cuMemGetInfo_v2(&free, &total));
-    OK(cuDeviceTotalMem_v2(&device, 0));
+    OK(cuDeviceTotalMem_v2(&device, gpu));
     OK(((int (*)(void *, Memory *))nvml("nvmlDeviceGetMemoryInfo"))(handle(), &one));
     OK(((int (*)(void *, Memory2 *))nvml("nvmlDeviceGetMemoryInfo_v2"))(handle(), &two));
     printf("shown %zu %zu %zu %llu %llu %llu %llu\n", free, total, device, one.free, one.total, two.free, two.total);
@@ -58,7 +60,9 @@ int main(int argc, char **argv)
     driver_open();
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (char **next = argv + 1; *next; next++) {
-        if (!strcmp(*next, "set")) {
+        if (!strcmp(*next, "gpu")) {
+            gpu = (unsigned)strtoul(*++next, NULL, 0);
+        } else if (!strcmp(*next, "set")) {
             Limits limits = {next[1], strtoull(next[2], NULL, 0), strtoull(next[3], NULL, 0), 0};
             printf("set %d\n", ((int (*)(void *, Limits *))nvml("nvmlDeviceSetMemoryLimits_v1"))(handle(), &limits));
             next += 3;

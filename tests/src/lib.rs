@@ -93,6 +93,13 @@ impl Door {
     pub const ALL: [Door; 3] = [Door::Link, Door::Dlsym, Door::ProcAddress];
 }
 
+/// Compiles a source of `apps/` into a program or library that no other test uses.
+pub fn compile(output: &Path, arguments: &[&str], source: &str) {
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-O1", "-g", "-o"]).arg(output).arg(workspace().join("tests/apps").join(source));
+    run_ok(cc.args(arguments).arg("-ldl"));
+}
+
 /// Compiles `apps/<name>.c` for this door and returns the executable. Compiled once per change of the source.
 pub fn app(name: &str, door: Door) -> PathBuf {
     let source = workspace().join("tests/apps").join(format!("{name}.c"));

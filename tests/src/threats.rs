@@ -151,6 +151,8 @@ the API's connections is for callers that may change all (`serve/peer.rs`). File
 
 Once a second the audit compares NVML's processes with registrations and `usage`. It sees nothing if NVML does not list processes or their memory
 (`an_nvml_that_does_not_answer_finds_nothing`), nor what lasts less than three readings.
+Behind the [driver's own limit](../limits.md#programs-that-escape), static programs, raw ioctl and `dlmopen` get no memory beyond the quota
+(`tests/tests/memory/driver_limits.rs: what_escapes_the_library_stops_at_the_drivers_limit`; documented, no such driver was seen).
 
 | a tenant | reported as (test) |
 |---|---|

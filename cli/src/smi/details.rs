@@ -72,6 +72,8 @@ fn tenant_figures(log: &mut Log, tenant: &TenantView) {
         log.figure(3, "Holder", holder);
     }
     log.figure(3, "Memory Limit", &mib(tenant.memory_limit_bytes));
+    let walls = if tenant.held_by_driver { "library and driver" } else { "library" };
+    log.figure(3, "Memory Held By", walls);
     log.figure(3, "Memory Used", &mib(tenant.memory_used_bytes));
     log.figure(3, "Memory Suspended", &mib(tenant.suspended_bytes));
     log.figure(3, "Allocations Denied", &tenant.memory_denied.to_string());

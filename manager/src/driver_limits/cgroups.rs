@@ -2,11 +2,16 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::{Deserialize, Serialize};
 use vcuda_region::process;
+
+/// Name of the kernel's first cgroup namespace (`PROC_CGROUP_INIT_INO`, include/linux/proc_ns.h).
+const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// A cgroup by its directory. Another one that is made there later has another inode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,7 +53,10 @@ pub(super) struct Hierarchy {
 }
 
 impl Hierarchy {
+    /// As the kernel sees it, if this process may: in a container's own cgroup namespace the cgroups of others have no path. The calling
+    /// thread alone sees it so, also afterwards.
     pub(super) fn new() -> Self {
+        enter_first_namespace();
         let mounts = fs::read_to_string(process::own_file("mountinfo")).unwrap_or_default();
         Self {
             mount: mounts.lines().find_map(mount_of).map(PathBuf::from),
@@ -71,6 +79,17 @@ impl Hierarchy {
     pub(super) fn is_elsewhere(&self, host_pid: u32) -> bool {
         let its = fs::read_link(process::folder_of(host_pid).join("ns/pid")).ok();
         self.pid_namespace.is_some() && its.is_some() && its != self.pid_namespace
+    }
+}
+
+/// Has this thread see cgroups from the kernel's first cgroup namespace, which the node's first process (1) has, or the kernel's own (2).
+/// Without the power for it all stays as it is.
+fn enter_first_namespace() {
+    let first = ["/proc/1/ns/cgroup", "/proc/2/ns/cgroup"]
+        .into_iter()
+        .find(|path| fs::read_link(path).is_ok_and(|name| name.as_os_str() == FIRST_NAMESPACE));
+    if let Some(Ok(namespace)) = first.map(fs::File::open) {
+        let _ = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup));
     }
 }
 

@@ -226,7 +226,13 @@ impl Pass {
             }
         };
         match pids.into_iter().find(|pid| is_foreign(*pid)) {
-            Some(pid) => Err(format!("process {pid} is in its cgroup {path} and not its own")),
+            Some(pid) => {
+                let remedy = match tenant.is_transient {
+                    true => "; run it by systemd-run --user --scope vcuda run",
+                    false => "",
+                };
+                Err(format!("process {pid} is in its cgroup {path} and not its own{remedy}"))
+            }
             None => Ok(()),
         }
     }

@@ -6,20 +6,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vcuda_tests::{Door, Fixture, GIB, app, release_dir, succeeded, text, workspace};
+use vcuda_tests::{Door, Fixture, GIB, app, compile, release_dir, succeeded, text};
 
 const QUOTA: [&str; 4] = ["--memory", "2GiB", "--cores", "50"];
 
 fn shim() -> PathBuf {
     release_dir().join("libvcuda_shim.so")
-}
-
-fn compile(output: &Path, source: &str, arguments: &[&str]) {
-    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut command = Command::new(cc);
-    command.args(["-O1", "-o"]).arg(output);
-    command.arg(workspace().join("tests/apps/interposed").join(source)).args(arguments).arg("-ldl");
-    succeeded(&command.output().unwrap());
 }
 
 /// Compiles a library from a list of names, passed by `-DLIST`.
@@ -32,7 +24,11 @@ fn compile_list(folder: &Path, source: &str, names: &BTreeSet<String>, arguments
     std::fs::write(&list, lines).unwrap();
     let library = folder.join(format!("lib{source}.so"));
     let definition = format!("-DLIST=\"{}\"", list.display());
-    compile(&library, source, &[&["-shared", "-fPIC", &definition], arguments].concat());
+    compile(
+        &library,
+        &[&["-shared", "-fPIC", &definition], arguments].concat(),
+        &format!("interposed/{source}"),
+    );
     library
 }
 
@@ -80,10 +76,14 @@ fn quota_in_either_order(library: &Path) -> [String; 2] {
 fn an_indirect_function_that_asks_for_symbols() {
     let folder = tempfile::tempdir().unwrap();
     for binding in ["-Wl,-z,lazy", "-Wl,-z,now"] {
-        compile(&folder.path().join("libearly.so"), "early.c", &["-shared", "-fPIC", binding]);
+        compile(&folder.path().join("libearly.so"), &["-shared", "-fPIC", binding], "interposed/early.c");
         let links = format!("-L{}", folder.path().display());
         let path = format!("-Wl,-rpath,{}", folder.path().display());
-        compile(&folder.path().join("early"), "early_main.c", &[&links, "-learly", &path, binding]);
+        compile(
+            &folder.path().join("early"),
+            &[&links, "-learly", &path, binding],
+            "interposed/early_main.c",
+        );
         let said = succeeded(&Command::new(folder.path().join("early")).output().unwrap());
         assert_eq!(said, "resolved 1\n");
         unchanged(&["./early"], folder.path(), None);
@@ -151,7 +151,7 @@ fn a_profiler_that_stands_in_for_the_driver() {
 fn a_users_own_preloaded_library_sees_the_calls_and_the_quota_holds() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libcounts.so");
-    compile(&library, "counts.c", &["-shared", "-fPIC"]);
+    compile(&library, &["-shared", "-fPIC"], "interposed/counts.c");
     let fixture = Fixture::new();
     let said = |preload: Option<&Path>| {
         let mut tenant = fixture.tenant(&QUOTA, app("counted", Door::Link));

@@ -3,19 +3,11 @@
 //! as overhead once measured, and named in the log and by `vcuda doctor`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use vcuda_tests::{Door, Fixture, GIB, Running, app, release_dir, succeeded, workspace};
+use vcuda_tests::{Door, Fixture, GIB, Running, app, compile, release_dir, succeeded};
 
 const QUOTA: [&str; 2] = ["--memory", "2GiB"];
-
-fn compile(output: &Path, arguments: &[&str], source: &str) {
-    let cc = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let mut command = Command::new(cc);
-    command.args(["-O1", "-g", "-o"]).arg(output);
-    command.arg(workspace().join("tests/apps").join(source)).args(arguments).arg("-ldl");
-    succeeded(&command.output().unwrap());
-}
 
 /// Builds the libraries: `asks` opens the driver itself; `lazy` and `now` are linked against it, bound lazily and at once.
 fn plugins(folder: &Path) -> [PathBuf; 3] {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use vcuda_tests::cgroup::Cgroup;
-use vcuda_tests::{Fixture, GIB, Running, soon};
+use vcuda_tests::{Fixture, GIB, MIB, Running, compile, soon};
 
 use super::walls::{CONTEXT, DMEM, MISC, NONE, bytes_taken_by, on_host, program};
 
@@ -15,7 +15,11 @@ const REFUSED: &str = "VcudaDriverLimitRefused";
 
 /// Hard limit of a cgroup.
 fn hard(fixture: &Fixture, cgroup: &Cgroup) -> u64 {
-    match on_host(fixture, &["get", cgroup.path()])[0][..] {
+    hard_on(fixture, cgroup, 0)
+}
+
+fn hard_on(fixture: &Fixture, cgroup: &Cgroup, gpu: usize) -> u64 {
+    match on_host(fixture, &["gpu", &gpu.to_string(), "get", cgroup.path()])[0][..] {
         [0, 0, hard, _] => hard,
         // `misc`, without a limit.
         [3, ..] => NONE,
@@ -56,12 +60,49 @@ fn a_program_without_the_shim_stops_at_the_quota_of_its_cgroups_tenant() {
         soon("it is shown", || held_by_driver(&fixture, "walled"));
         let told = fixture.stdout(["doctor", "walled"]);
         assert!(told.contains("held by: library and driver"), "{told}");
+        let details = fixture.stdout(["smi", "-q"]);
+        assert!(details.contains("Memory Held By"), "{details}");
+        assert!(details.contains(": library and driver"), "{details}");
         assert_eq!(manager.metric("vcuda_driver_limit", "container=\"walled\""), 1.0);
         fixture.stdout(["set", "walled", "--memory", "4GiB"]);
         soon_limited(&fixture, &leaf, 4 * GIB);
         tenant.kill();
         soon_limited(&fixture, &leaf, NONE);
         assert!(!fixture.events().contains(REFUSED));
+    }
+}
+
+/// The two answers of docs/limits.md, "Programs that escape": a program without the shim, as static and musl ones are, and a driver
+/// in a link-map namespace of its own.
+#[test]
+fn what_escapes_the_library_stops_at_the_drivers_limit() {
+    const QUOTA: u64 = 1536 * MIB;
+    let folder = tempfile::tempdir().unwrap();
+    let (host, library) = (folder.path().join("host"), folder.path().join("libplugin.so"));
+    compile(&host, &["-DVIA_DLSYM", "-rdynamic", "-lpthread"], "plugins.c");
+    compile(&library, &["-shared", "-fPIC"], "plugin.c");
+    for (profile, is_limited) in [("h200-580", false), (DMEM, true), (MISC, true)] {
+        for is_apart in [false, true] {
+            let (fixture, Some(leaf)) = (Fixture::with_profile(profile), Cgroup::new()) else { return };
+            let _manager = fixture.manager();
+            let tenant = fixture.keep("escapes", &["--memory", &format!("{QUOTA}B")]);
+            let inside = |program: &Path| {
+                let mut command = tenant.command("/bin/sh");
+                leaf.wrap(&mut command, program);
+                command
+            };
+            let _holder = waiting(&mut inside(&program()));
+            if is_limited {
+                soon_limited(&fixture, &leaf, QUOTA);
+            }
+            let output = match is_apart {
+                true => inside(&host).arg(&library).args(["apart", "0"]).output(),
+                false => without_the_shim(&fixture, &leaf, "escapes").args(["take", "2147483648"]).output(),
+            };
+            let peak = fixture.peak_bytes(0);
+            assert_eq!(peak <= QUOTA, is_limited, "{profile} {is_apart}: {peak}, {output:?}");
+            assert!(peak > CONTEXT + 1, "it has run: {output:?}");
+        }
     }
 }
 
@@ -81,6 +122,42 @@ fn a_grants_limit_follows_it_and_ends_with_its_release() {
     assert_eq!(hard(&fixture, &leaf), 2 * GIB, "its container may start another process");
     fixture.stdout(["grant", "release", "lasting"]);
     soon_limited(&fixture, &leaf, NONE);
+}
+
+#[test]
+fn each_gpu_of_a_grant_is_limited_to_its_quota() {
+    for profile in [DMEM, MISC] {
+        let machine = format!("profile = \"{profile}\"\n[[gpus]]\n[[gpus]]\n");
+        let (fixture, Some(leaf)) = (Fixture::with_config(&machine), Cgroup::new()) else { return };
+        let _manager = fixture.manager();
+        fixture.grant("wide", &["--gpus", "2", "--memory", "3GiB"]);
+        let mut command = fixture.in_grant("wide", "/bin/sh");
+        leaf.wrap(&mut command, &program());
+        let _tenant = waiting(&mut command);
+        soon_limited(&fixture, &leaf, 3 * GIB);
+        soon("the other one is", || hard_on(&fixture, &leaf, 1) == 3 * GIB);
+        soon("it is shown", || held_by_driver(&fixture, "wide-1"));
+    }
+}
+
+/// Containers that share a claim: the driver's limit of each is the whole quota, and the library's sum is exact.
+#[test]
+fn each_cgroup_of_a_tenant_has_the_whole_quota_and_all_together_no_more() {
+    let (fixture, Some(parent)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    let _manager = fixture.manager();
+    let tenant = fixture.keep("shared", &["--memory", "3GiB"]);
+    let cgroups = [parent.child("one"), parent.child("other")];
+    let inside = |cgroup: &Cgroup| {
+        let mut command = tenant.command("/bin/sh");
+        cgroup.wrap(&mut command, &program());
+        command
+    };
+    let _holders = cgroups.each_ref().map(|cgroup| waiting(&mut inside(cgroup)));
+    for cgroup in &cgroups {
+        soon_limited(&fixture, cgroup, 3 * GIB);
+    }
+    soon("it is shown", || held_by_driver(&fixture, "shared"));
+    assert_eq!(bytes_taken_by(&mut inside(&cgroups[0])), 3 * GIB - 2 - 3 * CONTEXT);
 }
 
 #[test]
@@ -105,6 +182,25 @@ fn what_a_killed_manager_has_set_is_taken_back_by_the_next_one() {
         soon("it is shown", || held_by_driver(&fixture, "stays"));
         assert_eq!(hard(&fixture, &staying), 3 * GIB, "{profile}");
     }
+}
+
+/// As in a container of its own: the cgroups of others have no path in its namespace.
+#[test]
+fn a_manager_in_a_cgroup_namespace_limits_the_cgroups_of_others() {
+    let (fixture, Some(parent)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    let (own, leaf) = (parent.child("manager"), parent.child("tenant"));
+    let manager = fixture.manager_command(&[]);
+    let mut command = Command::new("/bin/sh");
+    own.wrap(&mut command, Path::new("unshare"));
+    command.arg("--cgroup").arg(manager.get_program()).args(manager.get_args());
+    command.envs(manager.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut manager = Running::start(&mut command);
+    soon("it answers", || fixture.output(["grant", "list"]).status.success());
+    let mut tenant =
+        waiting(&mut leaf.tenant(&fixture, &["--memory", "3GiB", "--name", "beside"], &program()));
+    soon_limited(&fixture, &leaf, 3 * GIB);
+    tenant.kill();
+    manager.kill();
 }
 
 #[test]

@@ -94,7 +94,10 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- define "vcuda.managerPowers" -}}
 {{- $actions := list .Values.audit.action -}}
 {{- range .Values.namespaces }}{{ $actions = append $actions (default "report" .auditAction) }}{{ end -}}
-{{- if has "kill" $actions }}[SYS_PTRACE, KILL]{{ else }}[SYS_PTRACE]{{ end -}}
+{{- $powers := list "SYS_PTRACE" -}}
+{{- if has "kill" $actions }}{{ $powers = append $powers "KILL" }}{{ end -}}
+{{- if .Values.manager.driverLimits }}{{ $powers = append $powers "SYS_ADMIN" }}{{ end -}}
+{{- $powers | toJson -}}
 {{- end }}
 
 {{/* Whether pods may be suspended: then the manager needs the CUDA driver, not NVML alone. */}}
