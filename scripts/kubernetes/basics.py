@@ -129,27 +129,22 @@ def bounds(cluster):
 
 
 def limits(cluster):
-    """The driver's own memory limit behind the quota: containers have it from their start, and what escapes the library stops there."""
+    """The driver's own memory limit behind the quota: strict containers start only if they have it, from before their first program."""
+    names = [f"held-{number}" for number in range(6)]
     figures, faults = {}, []
-    held = [f"held-{number}" for number in range(6)]
-    # A driver in a link-map namespace of its own takes 700 MiB, beside two contexts of 480 MiB.
-    escape = container(memory=4, run="plugins /usr/lib64/plugin.so apart 0")
     for setting, is_limited in [("false", False), ("true", True)]:
-        cluster.chart(f"manager.driverLimits={setting}")
-        name = f"escape-{setting}"
-        cluster.create([pod(name, escape)] + [pod(one, container(memory=8, cores=5, run="hold 1 100000000")) for one in held])
-        cluster.wait_phase(held, {"Running"})
-        cluster.wait_phase([name], {"Succeeded", "Failed"})
-        escaped = "passed plugins" in cluster.text(name)
-        figures["escapes" if not is_limited else "stopped behind the driver's limit"] = "yes" if escaped != is_limited else "no"
-        if escaped == is_limited:
-            faults.append(f"driverLimits={setting}: {cluster.text(name)[-300:]}")
-        try:
-            wanted = len(held) if is_limited else 0
-            cluster.wait(30, f"{wanted} are held by the driver", lambda: cluster.held_by_driver() == wanted)
-            figures["held by the driver"] = wanted
-        except Fault as fault:
-            faults.append(f"{fault}: {cluster.held_by_driver()}")
+        cluster.chart("plugin.strict=true", f"manager.driverLimits={setting}")
+        cluster.create([pod(name, container(memory=8, cores=5, run="hold 1")) for name in names])
+        words = "the driver does not limit the container"
+        if is_limited:
+            figures["held by the driver after"] = f"{cluster.wait_phase(names, {'Running'}):.1f} s"
+            faults += cluster.wrong_limits([pod(name, container(memory=8, cores=5)) for name in names])
+        else:
+            cluster.wait(120, f"each pod says {words!r}", lambda: all(words in cluster.said(name) for name in names))
+            figures["refused without the power"] = len(names)
+        held = cluster.held_by_driver()
+        if held != len(names) * is_limited:
+            faults.append(f"driverLimits={setting}: {held} are held")
         cluster.remove_all()
     cluster.chart()
     return figures, faults

@@ -22,10 +22,6 @@ for app in hold poll_limit quota saturate; do
     gcc -O1 -w -DVIA_DLSYM -o "$out/$app" "$project/tests/apps/$app.c" -ldl
     apps+=("$out/$app=usr/bin/$app")
 done
-# A program that opens a second driver, past the library.
-gcc -O1 -w -DVIA_DLSYM -rdynamic -o "$out/plugins" "$project/tests/apps/plugins.c" -ldl -lpthread
-gcc -O1 -w -shared -fPIC -o "$out/plugin.so" "$project/tests/apps/plugin.c" -ldl
-apps+=("$out/plugins=usr/bin/plugins" "$out/plugin.so=usr/lib64/plugin.so")
 for name in sh cat id sleep touch; do apps+=("$(readlink -f "$(command -v $name)")=usr/bin/$name"); done
 # What vcuda and the driver need, which a container gets without their libraries.
 "$here/image.py" "$out/app.tar" localhost/app:node "${apps[@]}" --libraries-of "$programs/vcuda" \

@@ -26,6 +26,8 @@ pub(super) struct Pass {
     is_own: bool,
     /// What the last pass did to each tenant's cgroups.
     outcomes: BTreeMap<(String, Cgroup), DriverLimit>,
+    /// Tenants whose memory has no limit, as of the last pass.
+    unlimited: BTreeSet<String>,
     /// Refusals that hold: each is reported once. `None`: NVML refuses all limits to this manager.
     reported: BTreeSet<Option<Limit>>,
 }
@@ -39,6 +41,7 @@ impl Pass {
             events,
             is_own,
             outcomes: BTreeMap::new(),
+            unlimited: BTreeSet::new(),
             reported: BTreeSet::new(),
         }
     }
@@ -56,6 +59,7 @@ impl Pass {
     ) -> Result<HashMap<String, DriverLimit>, Rest> {
         let (mut needed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         self.outcomes.clear();
+        self.unlimited.clear();
         let starting = starting.iter().filter_map(|one| Some((one.tenant.as_str(), self.cgroup_of(one)?)));
         let starting: Vec<(&str, Cgroup)> = starting.collect();
         self.attribution.refresh(snapshot);
@@ -93,6 +97,7 @@ impl Pass {
         }
         let recorded: BTreeSet<Cgroup> = recorded.map(|limit| limit.cgroup.clone()).collect();
         if quotas.is_empty() {
+            self.unlimited.insert(tenant.id.clone());
             return Ok(DriverLimit::None);
         }
         let (living, mut missing) = self.living(tenant);
@@ -161,21 +166,19 @@ impl Pass {
         limits: &Result<HashMap<String, DriverLimit>, Rest>,
     ) -> DriverLimit {
         let missing = |why: &str| DriverLimit::Missing(why.to_owned());
+        let limits = match limits {
+            Ok(limits) => limits,
+            Err(Rest::Long(limit)) => return limit.clone(),
+            Err(Rest::Short) => return missing("NVML does not answer"),
+        };
         let cgroup = self.cgroup_of(container);
-        if let Some(outcome) =
-            cgroup.and_then(|cgroup| self.outcomes.get(&(container.tenant.clone(), cgroup)))
-        {
-            return outcome.clone();
-        }
-        match limits {
-            Ok(limits) => match limits.get(&container.tenant) {
-                Some(DriverLimit::None) => DriverLimit::None,
-                Some(DriverLimit::Missing(why)) => missing(why),
-                Some(DriverLimit::Set) => missing("the cgroup of its first process cannot be seen"),
-                None => missing("its grant has no directory"),
-            },
-            Err(Rest::Long(limit)) => limit.clone(),
-            Err(Rest::Short) => missing("NVML does not answer"),
+        let key = |cgroup| (container.tenant.clone(), cgroup);
+        match (cgroup.and_then(|cgroup| self.outcomes.get(&key(cgroup))), limits.get(&container.tenant)) {
+            (Some(outcome), _) => outcome.clone(),
+            (None, Some(DriverLimit::Missing(why))) => missing(why),
+            (None, Some(_)) if self.unlimited.contains(&container.tenant) => DriverLimit::None,
+            (None, Some(_)) => missing("the cgroup of its first process cannot be seen"),
+            (None, None) => missing("its grant has no directory"),
         }
     }
 

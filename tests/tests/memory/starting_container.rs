@@ -114,6 +114,25 @@ fn a_container_that_cannot_be_limited_starts_unless_it_is_strict() {
     stranger.kill();
 }
 
+/// As in a pod that has not got the node's cgroups.
+#[test]
+fn no_strict_container_starts_where_the_manager_sees_no_cgroups() {
+    let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    let manager = fixture.manager_command(&[]);
+    let mut command = Command::new("unshare");
+    let mount = Path::new(leaf.path()).parent().unwrap();
+    command.args(["--mount", "/bin/sh", "-c", "umount -l \"$0\" && exec \"$@\""]).arg(mount);
+    command.arg(manager.get_program()).args(manager.get_args());
+    command.envs(manager.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut manager = Running::start(&mut command);
+    soon("it answers", || fixture.output(["grant", "list"]).status.success());
+    let directory = granted(&fixture, "one");
+    let (_first, pid) = first_process(&fixture, &leaf);
+    let strict = hook(&fixture, &directory, &["--strict"], &state(pid));
+    assert!(!strict.status.success() && text(&strict).contains("cannot be seen"), "{}", text(&strict));
+    manager.kill();
+}
+
 #[test]
 fn a_strict_container_starts_where_the_driver_has_no_limits() {
     let (fixture, Some(leaf)) = (Fixture::new(), Cgroup::new()) else { return };
