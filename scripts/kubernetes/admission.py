@@ -7,7 +7,8 @@ from cluster import NAMESPACE, Fault, container, deployment, pod, states
 NAME = "vcuda-cluster"
 GIB = 1 << 30
 
-# Name, limits as an author or another system writes them, what the container then sees of each GPU: bytes, thousandths of time.
+# Name, limits as an author or another system writes them, or annotations for KAI Scheduler, what the container then sees of each GPU: bytes,
+# thousandths of time.
 WRITTEN = [
     ("size", {"vcuda.io/memory": "4Gi", "vcuda.io/cores": "30"}, [(4 * GIB, 300)]),
     ("memory-alone", {"vcuda.io/memory": "2Gi"}, [(2 * GIB, 1000)]),
@@ -15,6 +16,8 @@ WRITTEN = [
     ("hami", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "2048", "nvidia.com/gpucores": "30"}, [(2 * GIB, 300)]),
     ("volcano", {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "1024", "volcano.sh/vgpu-cores": "20"}, [(GIB, 200)] * 2),
     ("gaia", {"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "16"}, [(4 * GIB, 300)]),
+    ("kai", {"gpu-memory": "2048"}, [(2 * GIB, 1000)]),
+    ("nvfractions", {"nvidia.com/container.app.gpu-memory.limit": "3Gi", "nvidia.com/container.app.gpu-compute.portion": "0.25"}, [(3 * GIB, 250)]),
 ]
 PRIVILEGED = {"securityContext": {"privileged": True}}
 DEFEATS = "kubectl label namespace NAME vcuda.io/unconfined=true"
@@ -41,8 +44,10 @@ REFUSED_CLAIMS = [
 CONFINED = "confined"
 
 
-def written(name, limits):
-    return pod(name, container(resources={"limits": limits}))
+def written(name, asked):
+    if any(key.startswith(("gpu-", "nvidia.com/container.")) for key in asked):
+        return pod(name, container(gpu=0, memory=0, cores=0), asked, schedulerName="kai-scheduler")
+    return pod(name, container(resources={"limits": asked}))
 
 
 def refusal(cluster, one):
