@@ -71,7 +71,7 @@ def upgrade(cluster):
 def strict(cluster):
     """Containers start only if their limits are proved in them."""
     faults = []
-    cluster.chart("plugin.strict=true")
+    cluster.chart("plugin.strict=true", "manager.driverLimits=true")
     try:
         held = pod("held", container(memory=8, run=f"quota {8 * CHUNK}"))
         # Without a C library, and so without the shim.

@@ -1,6 +1,6 @@
 //! GPUs and shares of all nodes, from the managers' metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -33,6 +33,8 @@ pub(super) struct Share {
     pub(super) state: String,
     pub(super) cores_limit_percent: f64,
     pub(super) cores_used_percent: f64,
+    /// Whether the driver itself limits the memory of all its processes, too.
+    pub(super) held_by_driver: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -114,6 +116,7 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
     let mut gpus: BTreeMap<String, Gpu> = BTreeMap::new();
     let mut shares: BTreeMap<[String; 4], Share> = BTreeMap::new();
     let mut states: BTreeMap<[String; 3], String> = BTreeMap::new();
+    let mut held: BTreeSet<[String; 3]> = BTreeSet::new();
     for sample in samples {
         let uuid = sample.label("gpu_uuid");
         if let Some(word) = sample.name.strip_prefix("vcuda_gpu_") {
@@ -130,6 +133,8 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
             }
         } else if sample.name == "vcuda_container_state" {
             states.insert(container(sample), sample.label("state"));
+        } else if sample.name == "vcuda_driver_limit" && sample.value > 0.0 {
+            held.insert(container(sample));
         } else if let Some(word) = sample.name.strip_prefix("vcuda_container_").filter(|_| !uuid.is_empty()) {
             let key = container(sample);
             let [namespace, pod, container] = key.clone();
@@ -152,7 +157,9 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
         gpu.cores_free_percent = percent((100.0 - gpu.cores_granted_percent).max(0.0) / 100.0);
     }
     for ([_, namespace, pod, container], mut share) in shares {
-        share.state = states.get(&[namespace, pod, container]).cloned().unwrap_or_default();
+        let key = [namespace, pod, container];
+        share.held_by_driver = held.contains(&key);
+        share.state = states.get(&key).cloned().unwrap_or_default();
         if let Some(gpu) = gpus.get_mut(&share.gpu_uuid) {
             gpu.shares.push(share);
         }

@@ -52,6 +52,7 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
         return format!("no pod has a share of a GPU in {place}\n{}", silent(snapshot));
     }
     let has_states = shares.iter().any(|share| suspension(share).is_some());
+    let has_driver_limits = shares.iter().any(|share| share.held_by_driver);
     let mut rows = vec![row([
         "NAMESPACE",
         "POD",
@@ -60,9 +61,11 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
         "GPU",
         "MEMORY",
         "TIME",
+        if has_driver_limits { "HELD BY" } else { "" },
         if has_states { "STATE" } else { "" },
     ])];
     for share in shares {
+        let walls = if share.held_by_driver { "library, driver" } else { "library" };
         rows.push(vec![
             share.namespace.clone(),
             share.pod.clone(),
@@ -71,6 +74,7 @@ pub(super) fn shares(snapshot: &Snapshot, namespace: Option<&str>, by_use: bool,
             short(&share.gpu_uuid),
             format!("{} of {}", size(share.memory_used_bytes), size(share.memory_limit_bytes)),
             format!("{} of {} %", share.cores_used_percent, share.cores_limit_percent),
+            if has_driver_limits { walls.to_owned() } else { String::new() },
             suspension(share).unwrap_or_default(),
         ]);
     }

@@ -87,6 +87,21 @@ fn gpus_and_shares_of_all_nodes_are_shown() {
 }
 
 #[test]
+fn what_holds_a_shares_memory_is_told_where_the_driver_does() {
+    let api = cluster();
+    assert!(!succeeded(&kubectl(&api, &["ps", "-A"])).contains("HELD BY"));
+    let held = "vcuda_driver_limit{node=\"n1\",namespace=\"team\",pod=\"web\",container=\"c\"} 1\n# EOF";
+    api.put(&format!("{PODS}/vcuda-1:9436/proxy/metrics"), &METRICS.replace("# EOF", held));
+    let table = succeeded(&kubectl(&api, &["ps", "-A"]));
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].ends_with("  HELD BY"), "{table}");
+    assert!(lines[1].starts_with("other ") && lines[1].ends_with("  library"), "{table}");
+    assert!(lines[2].ends_with("  library, driver"), "{table}");
+    let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["ps", "--json"]))).unwrap();
+    assert_eq!(json["shares"][0]["held_by_driver"], true);
+}
+
+#[test]
 fn a_suspended_share_says_so() {
     let api = cluster();
     let running = succeeded(&kubectl(&api, &["ps"]));

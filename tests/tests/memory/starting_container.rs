@@ -114,6 +114,22 @@ fn a_container_that_cannot_be_limited_starts_unless_it_is_strict() {
     stranger.kill();
 }
 
+/// One with MIG takes none. What one that fell off the bus would take is not known.
+#[test]
+fn a_strict_container_starts_where_a_gpu_takes_no_limits() {
+    let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    let _manager = fixture.manager();
+    let directory = granted(&fixture, "one");
+    let faults = |text: &str| std::fs::write(fixture.machine().join("faults.toml"), text).unwrap();
+    let uuid = fixture.uuid(0);
+    let (_first, pid) = first_process(&fixture, &leaf);
+    faults(&format!("mig = [\"{uuid}\"]\n"));
+    succeeded(&hook(&fixture, &directory, &["--strict"], &state(pid)));
+    faults(&format!("lost = [\"{uuid}\"]\n"));
+    let lost = hook(&fixture, &directory, &["--strict"], &state(pid));
+    assert!(!lost.status.success(), "{}", text(&lost));
+}
+
 /// As in a pod that has not got the node's cgroups.
 #[test]
 fn no_strict_container_starts_where_the_manager_sees_no_cgroups() {
