@@ -29,7 +29,8 @@ def validate(where, thing):
         return
     # Claims as mode dra needs them are younger than the chart's oldest release.
     recent = thing["apiVersion"].startswith("resource.k8s.io/") or thing["kind"].startswith("ValidatingAdmissionPolicy")
-    recent = recent or "resourceClaims" in thing.get("spec", {})
+    # And so is this field, which the chart writes for a release that has it.
+    recent = recent or "resourceClaims" in thing.get("spec", {}) or "appArmorProfile" in json.dumps(thing)
     for release in RELEASES[1:] if recent else RELEASES:
         try:
             kubernetes_validate.validate(copy.deepcopy(thing), release, strict=True)

@@ -137,6 +137,9 @@ fn tenant_rows(table: &mut Table, index: usize, tenant: &TenantView) {
     if let Some(holder) = &tenant.holder {
         table.text(5, holder.as_str());
     }
+    if tenant.held_by_driver {
+        table.text(5, "the driver holds its memory, too");
+    }
     if let Some(suspension) = tenant.suspension() {
         table.text(5, suspension);
     }

@@ -15,6 +15,8 @@ mod powers;
 pub(crate) use paths::host_paths;
 
 const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// Beginning of the variables by which the toolkit has the driver limit a container.
+const OF_LIMITS: &str = "NVIDIA_GPU_MEMORY_";
 /// Domains of annotations by which container runtimes and their plugins are told devices and mounts; their subdomains, too.
 const OF_RUNTIMES: [&str; 3] = ["cdi.k8s.io", "nri.io", "nri.containerd.io"];
 /// Beginning of the annotations that CRI-O follows (`io.kubernetes.cri-o.Devices` and others).
@@ -75,6 +77,7 @@ pub(crate) fn check(pod: &Pod, has_share: bool, host_paths: &[PathBuf]) -> Resul
         paths::check_volume(volume, host_paths)?;
     }
     for part in &parts {
+        check_limits(part)?;
         powers::check_container(part)?;
         paths::check_mounts(part)?;
     }
@@ -99,6 +102,21 @@ fn check_variable(part: &Part<'_>) -> Result<(), Refusal> {
             "container {}: {VISIBLE} is set to \"{}\": it would get GPUs around all limits; remove it",
             part.name,
             variable.value.as_deref().unwrap_or("a value from elsewhere")
+        )),
+    }
+}
+
+/// Checks that NVIDIA's container toolkit is told no limits, which could guarantee memory that others were given.
+fn check_limits(part: &Part<'_>) -> Result<(), Refusal> {
+    let tells = |variable: &&EnvVar| {
+        let is_empty = variable.value.as_deref().unwrap_or_default().is_empty();
+        variable.name.starts_with(OF_LIMITS) && (variable.value_from.is_some() || !is_empty)
+    };
+    match part.env.iter().find(tells) {
+        None => Ok(()),
+        Some(variable) => refuse(format!(
+            "container {}: {}: it would change the driver's limit of a container with a share; remove it",
+            part.name, variable.name
         )),
     }
 }

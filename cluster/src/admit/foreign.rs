@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::pod;
-use super::refusal::{Refusal, RequestError};
+use super::refusal::{CHUNKS_OF_A_NODE, Refusal, RequestError};
 use super::rules::Rules;
 use super::share::whole;
 
@@ -81,6 +81,8 @@ impl Asked<'_> {
 /// What a container asks for by the names of one other system.
 struct Request {
     ours: Ours,
+    /// A name by which it asks.
+    mark: String,
     /// Resources that go.
     resources: Vec<&'static str>,
 }
@@ -151,14 +153,17 @@ fn asked(
     }
     let asked = Asked { container, rules };
     Ok(match (system, fraction, variable) {
-        (Some((system, _)), ..) => Some(Request {
+        (Some((system, mark)), ..) => Some(Request {
             ours: (system.convert)(&asked)?,
+            mark: mark.to_owned(),
             resources: system.marks.iter().chain(system.beside).copied().collect(),
         }),
-        (None, Some(fraction), _) => Some(Request { ours: fraction.ours.clone(), resources: Vec::new() }),
-        (None, None, Some(_)) if gpu.is_some() => {
-            let gpus = asked.number(GPU)?.unwrap_or_default();
-            Some(Request { ours: fractions::of_toolkit(gpus, container)?, resources: vec![GPU] })
+        (None, Some(Fraction { ours, mark, .. }), _) => {
+            Some(Request { ours: ours.clone(), mark: mark.clone(), resources: Vec::new() })
+        }
+        (None, None, Some(mark)) if gpu.is_some() => {
+            let ours = fractions::of_toolkit(asked.number(GPU)?.unwrap_or_default(), container)?;
+            Some(Request { ours, mark: mark.to_owned(), resources: vec![GPU] })
         }
         (None, None, _) => None,
     })
@@ -166,13 +171,13 @@ fn asked(
 
 fn write(
     container: &mut Map<String, Value>,
-    Request { ours, resources }: &Request,
+    Request { ours, mark, resources }: &Request,
     rules: &Rules,
 ) -> Result<(), RequestError> {
     for name in resources {
         pod::set_amount(container, name, None);
     }
-    let chunks = chunks(ours, rules)?;
+    let chunks = chunks(ours, mark, rules)?;
     let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     let names = rules.resources();
     pod::set_amount(container, names.gpu, Some(narrow(ours.gpus)));
@@ -194,8 +199,8 @@ fn write(
 }
 
 /// Chunks of all GPUs together.
-fn chunks(ours: &Ours, rules: &Rules) -> Result<Option<u64>, RequestError> {
-    Ok(match ours.memory {
+fn chunks(ours: &Ours, mark: &str, rules: &Rules) -> Result<Option<u64>, RequestError> {
+    let chunks = match ours.memory {
         Memory::None => None,
         Memory::Total(bytes) => Some(bytes.div_ceil(rules.chunk_bytes)),
         Memory::Each(bytes) => Some(bytes.div_ceil(rules.chunk_bytes).saturating_mul(ours.gpus)),
@@ -208,7 +213,12 @@ fn chunks(ours: &Ours, rules: &Rules) -> Result<Option<u64>, RequestError> {
             // Parts that make up a whole fit on one GPU.
             Some((of_gpu.saturating_mul(ppm) / WHOLE_PPM).max(1).saturating_mul(ours.gpus))
         }
-    })
+    };
+    match chunks.filter(|chunks| *chunks > CHUNKS_OF_A_NODE) {
+        None => Ok(chunks),
+        // More than a count of ours can say.
+        Some(_) => Err(RequestError::TooMuchMemory(mark.to_owned())),
+    }
 }
 
 /// Removes what the other systems' schedulers and webhooks act on.

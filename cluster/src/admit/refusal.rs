@@ -78,6 +78,10 @@ pub(crate) enum RequestError {
     PartOfMemory(String, String),
     #[error("{0}: the limit of memory is below its request: ask for no more than the limit")]
     LimitBelowRequest(String),
+    #[error("{0}: it is more memory than a node has: {CHUNKS_OF_A_NODE} chunks at most")]
+    TooMuchMemory(String),
+    #[error("{0}: '{1}' is no size of a MiB or more: write one such as 8Gi")]
+    NoSize(String, String),
     #[error("{0}: '{1}' is no number of MiB: write one such as 4096")]
     NoMebibytes(String, String),
     #[error("{0}: {1} is no part of a GPU: write a number above 0 and up to 1, such as 0.5")]

@@ -64,6 +64,11 @@ impl Hierarchy {
         }
     }
 
+    /// Whether this process sees the hierarchy.
+    pub(super) fn is_seen(&self) -> bool {
+        self.mount.is_some()
+    }
+
     /// The cgroup of a process; `None` if it cannot be seen from here.
     pub(super) fn cgroup_of(&self, host_pid: u32) -> Option<Cgroup> {
         let text = fs::read_to_string(process::folder_of(host_pid).join("cgroup")).ok()?;

@@ -70,7 +70,9 @@ impl Pass {
             let limit = self.limit(tenant, cgroups, snapshot, &mut needed, &mut refused)?;
             shown.insert(tenant.id.clone(), limit);
         }
-        let stale: Vec<Limit> = self.setting.record.limits().difference(&needed).cloned().collect();
+        // Where no cgroups are seen, nothing is known of those in the record.
+        let stale = self.setting.record.limits().difference(&needed).filter(|_| self.hierarchy.is_seen());
+        let stale: Vec<Limit> = stale.cloned().collect();
         for limit in stale {
             if let Some(Refusal::Nvml(error)) = self.setting.take_back(&limit)? {
                 self.report(&limit, error, &mut refused);
@@ -108,6 +110,9 @@ impl Pass {
             let outcome = match self.check(&cgroup, tenant, snapshot, recorded.contains(&cgroup)) {
                 Err(why) => {
                     missing = living.contains(&cgroup).then(|| why.clone()).or(missing);
+                    if recorded.contains(&cgroup) && self.is_of_container(&cgroup) {
+                        self.hold(tenant, &cgroup, &quotas, needed, refused)?;
+                    }
                     DriverLimit::Missing(why)
                 }
                 Ok(()) => {
@@ -202,6 +207,13 @@ impl Pass {
             }
         }
         (found, missing)
+    }
+
+    /// Whether a process of a cgroup is in another PID namespace than this one, or may be. What else comes into such a cgroup does not
+    /// free it of its limit.
+    fn is_of_container(&self, cgroup: &Cgroup) -> bool {
+        let is_elsewhere = |pid: &u32| *pid == 0 || self.hierarchy.is_elsewhere(*pid);
+        cgroup.processes().map_or(true, |pids| pids.iter().any(is_elsewhere))
     }
 
     /// Checks that a cgroup is the tenant's own. One that is limited already, of a container, cannot free itself by a process that

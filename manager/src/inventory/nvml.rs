@@ -60,7 +60,7 @@ pub(super) fn open<'nvml>(
         }
     }
     link(&mut opened.gpus, &handles);
-    opened.has_memory_limits = handles.first().is_some_and(has_memory_limits);
+    opened.has_memory_limits = handles.first().map(has_memory_limits);
     opened.mig_instances = mig_instances(&opened.gpus, &handles);
     Ok((opened, handles))
 }

@@ -28,7 +28,8 @@ pub(crate) struct Opened {
     pub(crate) driver_version: String,
     /// The newest CUDA version that the driver supports; empty if NVML does not tell.
     pub(crate) cuda_version: String,
-    pub(crate) has_memory_limits: bool,
+    /// `None` if no GPU could be asked.
+    pub(crate) has_memory_limits: Option<bool>,
     pub(crate) gpus: Vec<Facts>,
     /// Reasons why GPUs are missing, a sentence each.
     pub(crate) missing: Vec<String>,
@@ -163,7 +164,7 @@ impl Tracker {
         let is_reset_since = !self.before.is_current(&opened.driver_version);
         self.driver_version = opened.driver_version;
         self.cuda_version = opened.cuda_version;
-        self.has_memory_limits = opened.has_memory_limits;
+        self.has_memory_limits = opened.has_memory_limits.unwrap_or(self.has_memory_limits);
         self.missing = opened.missing;
         self.mig_instances = opened.mig_instances;
         let listed: BTreeSet<GpuUuid> = opened.gpus.iter().map(|facts| facts.gpu.uuid).collect();

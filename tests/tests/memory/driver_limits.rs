@@ -10,7 +10,7 @@ use vcuda_tests::{Fixture, GIB, MIB, Running, compile, soon};
 use super::walls::{CONTEXT, DMEM, MISC, NONE, bytes_taken_by, on_host, program};
 
 /// Time in which the manager has looked again at tenants that do not change.
-const LOOKED_AGAIN: Duration = Duration::from_secs(7);
+pub(super) const LOOKED_AGAIN: Duration = Duration::from_secs(7);
 const REFUSED: &str = "VcudaDriverLimitRefused";
 
 /// Hard limit of a cgroup.
@@ -60,6 +60,7 @@ fn a_program_without_the_shim_stops_at_the_quota_of_its_cgroups_tenant() {
         soon("it is shown", || held_by_driver(&fixture, "walled"));
         let told = fixture.stdout(["doctor", "walled"]);
         assert!(told.contains("held by: library and driver"), "{told}");
+        assert!(fixture.stdout(["smi"]).contains("the driver holds its memory, too"));
         let details = fixture.stdout(["smi", "-q"]);
         assert!(details.contains("Memory Held By"), "{details}");
         assert!(details.contains(": library and driver"), "{details}");

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use vcuda_tests::cgroup::Cgroup;
 use vcuda_tests::{Fixture, GIB, Running, soon, succeeded, text};
 
-use super::driver_limits::{held_by_driver, soon_limited};
+use super::driver_limits::{LOOKED_AGAIN, held_by_driver, soon_limited};
 use super::walls::{CONTEXT, DMEM, MISC, NONE, program};
 
 /// A program of a container: in a PID namespace of its own, in the container's cgroup, without the shim.
@@ -130,18 +130,52 @@ fn a_strict_container_starts_where_a_gpu_takes_no_limits() {
     assert!(!lost.status.success(), "{}", text(&lost));
 }
 
-/// As in a pod that has not got the node's cgroups.
-#[test]
-fn no_strict_container_starts_where_the_manager_sees_no_cgroups() {
-    let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+/// A manager that does not see the hierarchy of this cgroup, as in a pod that has not got the node's cgroups.
+fn blind_manager(fixture: &Fixture, cgroup: &Cgroup) -> Running {
     let manager = fixture.manager_command(&[]);
     let mut command = Command::new("unshare");
-    let mount = Path::new(leaf.path()).parent().unwrap();
+    let mount = Path::new(cgroup.path()).parent().unwrap();
     command.args(["--mount", "/bin/sh", "-c", "umount -l \"$0\" && exec \"$@\""]).arg(mount);
     command.arg(manager.get_program()).args(manager.get_args());
     command.envs(manager.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut manager = Running::start(&mut command);
+    let running = Running::start(&mut command);
     soon("it answers", || fixture.output(["grant", "list"]).status.success());
+    running
+}
+
+#[test]
+fn what_comes_into_a_containers_cgroup_does_not_free_it() {
+    let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    let mut manager = fixture.manager();
+    let directory = granted(&fixture, "one");
+    let (mut first, pid) = first_process(&fixture, &leaf);
+    succeeded(&hook(&fixture, &directory, &["--strict"], &state(pid)));
+    let mut stranger = Running::ready(leaf.bare(&fixture, &program()).args(["take", "1", "wait"]), "wait");
+    std::thread::sleep(LOOKED_AGAIN);
+    soon_limited(&fixture, &leaf, 3 * GIB);
+    let strict = hook(&fixture, &directory, &["--strict"], &state(pid));
+    assert!(
+        text(&strict).contains(&format!("process {} is in its cgroup", stranger.0.id())),
+        "{}",
+        text(&strict)
+    );
+    // Nor does a manager that sees no cgroups forget it.
+    manager.kill();
+    let mut blind = blind_manager(&fixture, &leaf);
+    std::thread::sleep(LOOKED_AGAIN);
+    blind.kill();
+    first.kill();
+    stranger.kill();
+    soon_limited(&fixture, &leaf, 3 * GIB);
+    manager.start_again();
+    fixture.stdout(["grant", "release", "one"]);
+    soon_limited(&fixture, &leaf, NONE);
+}
+
+#[test]
+fn no_strict_container_starts_where_the_manager_sees_no_cgroups() {
+    let (fixture, Some(leaf)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
+    let mut manager = blind_manager(&fixture, &leaf);
     let directory = granted(&fixture, "one");
     let (_first, pid) = first_process(&fixture, &leaf);
     let strict = hook(&fixture, &directory, &["--strict"], &state(pid));

@@ -167,6 +167,16 @@ fn what_harms_no_limit_is_left_alone() {
 }
 
 #[test]
+fn a_container_with_a_share_tells_nvidias_toolkit_no_limits() {
+    let limit =
+        |value: Value| container(json!({"env": [{"name": "NVIDIA_GPU_MEMORY_REQUEST", "value": value}]}));
+    let error = check_spec(limit(json!("80000")), true).unwrap_err();
+    assert!(error.contains("NVIDIA_GPU_MEMORY_REQUEST: it would change the driver's limit"), "{error}");
+    check_spec(limit(json!("")), true).unwrap();
+    check_spec(limit(json!("80000")), false).unwrap();
+}
+
+#[test]
 fn a_pod_without_a_share_may_not_choose_gpus() {
     check_spec(container(json!({"securityContext": {"privileged": true}})), false).unwrap();
     check_spec(json!({"containers": [], "hostNetwork": true}), false).unwrap();

@@ -22,6 +22,8 @@ const OTHERS: [&str; 2] = ["gpu-compute.mode", "gpus.devices"];
 /// Annotations that ask for the container that [`CONTAINER`] names, else for the first one.
 const ASKING_OF_POD: [&str; 4] = ["gpu-fraction", "gpu-fraction.limit", "gpu-memory", "gpu-memory.limit"];
 const OTHERS_OF_POD: [&str; 3] = [NUMBER, CONTAINER, "kai.scheduler/gpu-compute-sharing-mode"];
+/// What KAI Scheduler's webhook makes of `gpu-fraction.limit`: this, the container's name, and the ending.
+const LIMIT_OF_CONTAINER: (&str, &str) = ("kai.scheduler/container.", ".gpu-memory.portion.limit");
 const NUMBER: &str = "gpu-fraction-num-devices";
 const CONTAINER: &str = "gpu-fraction-container-name";
 /// Those who read the annotations.
@@ -48,13 +50,11 @@ struct Asked {
 
 impl Fraction {
     pub(super) fn asked(pod: &Value) -> Result<Option<Self>, Refusal> {
-        let annotations = pod::annotations(pod);
-        let scheduler = pod.pointer("/spec/schedulerName").and_then(Value::as_str).unwrap_or_default();
-        let asks = |name: &str| {
-            let own = of_container(name).filter(|(_, ending)| ASKING.contains(ending));
-            // Names without a domain may be anything else's.
-            own.is_some() || (ASKING_OF_POD.contains(&name) && SCHEDULERS.contains(&scheduler))
-        };
+        let mut annotations = pod::annotations(pod);
+        if !is_theirs(pod) {
+            annotations.retain(|name, _| !is_of_pod(name));
+        }
+        let asks = |name: &str| ASKING_OF_POD.contains(&name) || asking(name).is_some();
         let Some(mark) = annotations.keys().find(|name| asks(name)).cloned() else {
             return Ok(None);
         };
@@ -76,7 +76,10 @@ impl Asked {
             None => 1,
         };
         let limit = match (self.size("gpu-memory.limit")?, self.size_of_pod("gpu-memory.limit")?) {
-            (None, None) => self.part("gpu-fraction.limit")?,
+            (None, None) => match self.part(&limit_of_container(&self.container))? {
+                None => self.part("gpu-fraction.limit")?,
+                limit => limit,
+            },
             (own, of_pod) => own.or(of_pod),
         };
         let of_pod =
@@ -107,14 +110,13 @@ impl Asked {
         let Some(text) = self.annotations.get(name) else {
             return Ok(None);
         };
-        match quantity::parse(text) {
-            Ok(bytes) => Ok(Some(Memory::Each(bytes))),
-            Err(error) => Err(RequestError::Quantity(name.to_owned(), error)),
-        }
+        let bytes = quantity::parse(text).ok().filter(|bytes| *bytes >= MIB);
+        let bytes = bytes.ok_or_else(|| RequestError::NoSize(name.to_owned(), text.clone()))?;
+        Ok(Some(Memory::Each(bytes)))
     }
 
-    fn part(&self, name: &'static str) -> Result<Option<Memory>, RequestError> {
-        Ok(self.part_of(name)?.map(|ppm| Memory::Part(name, ppm)))
+    fn part(&self, name: &str) -> Result<Option<Memory>, RequestError> {
+        Ok(self.part_of(name)?.map(|ppm| Memory::Part("gpu-fraction", ppm)))
     }
 
     /// A part of a GPU, such as 0.5 (millionths).
@@ -133,10 +135,32 @@ fn of_container(name: &str) -> Option<(&str, &str)> {
     (ASKING.contains(&parts.1) || OTHERS.contains(&parts.1)).then_some(parts)
 }
 
+/// The container of an annotation that asks for it.
+fn asking(name: &str) -> Option<&str> {
+    let of_limit =
+        name.strip_prefix(LIMIT_OF_CONTAINER.0).and_then(|rest| rest.strip_suffix(LIMIT_OF_CONTAINER.1));
+    let of_others =
+        of_container(name).filter(|(_, ending)| ASKING.contains(ending)).map(|(container, _)| container);
+    of_limit.or(of_others)
+}
+
+fn limit_of_container(container: &str) -> String {
+    format!("{}{container}{}", LIMIT_OF_CONTAINER.0, LIMIT_OF_CONTAINER.1)
+}
+
+/// Whether the pod's scheduler reads the annotations whose names have no domain of theirs. Else they may be anything's.
+fn is_theirs(pod: &Value) -> bool {
+    let scheduler = pod.pointer("/spec/schedulerName").and_then(Value::as_str);
+    scheduler.is_some_and(|name| SCHEDULERS.contains(&name))
+}
+
+fn is_of_pod(name: &str) -> bool {
+    ASKING_OF_POD.contains(&name) || OTHERS_OF_POD.contains(&name)
+}
+
 /// The container that the annotations are for: KAI Scheduler allows one.
 fn container(pod: &Value, annotations: &BTreeMap<String, String>, mark: &str) -> Result<String, Refusal> {
-    let mut named: BTreeSet<&str> =
-        annotations.keys().filter_map(|name| of_container(name)).map(|(name, _)| name).collect();
+    let mut named: BTreeSet<&str> = annotations.keys().filter_map(|name| asking(name)).collect();
     named.extend(annotations.get(CONTAINER).map(String::as_str));
     let names: Vec<String> = pod::containers(pod).filter_map(Value::as_object).map(pod::name).collect();
     let mut named = named.into_iter();
@@ -150,11 +174,12 @@ fn container(pod: &Value, annotations: &BTreeMap<String, String>, mark: &str) ->
 
 /// Removes the annotations.
 pub(super) fn remove(pod: &mut Value) {
+    let is_theirs = is_theirs(pod);
     if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.retain(|name, _| {
-            let is_of_pod = ASKING_OF_POD.iter().chain(&OTHERS_OF_POD).any(|one| one == name);
-            !is_of_pod && of_container(name).is_none()
-        });
+        let goes = |name: &str| {
+            (is_theirs && is_of_pod(name)) || asking(name).is_some() || of_container(name).is_some()
+        };
+        annotations.retain(|name, _| !goes(name));
     }
 }
 
@@ -163,11 +188,13 @@ pub(super) fn variable(container: &Map<String, Value>) -> Option<&'static str> {
     VARIABLES.into_iter().find(|name| value(container, name).is_some())
 }
 
-/// The value of a variable; empty if it is not written in the container.
+/// The value of a variable that is not empty. Of several the last counts.
 fn value<'a>(container: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     let variables = container.get("env")?.as_array()?;
-    let found = variables.iter().find(|one| one.get("name").is_some_and(|it| it == name))?;
-    Some(found.get("value").and_then(Value::as_str).unwrap_or_default())
+    let found = variables.iter().rev().find(|one| one.get("name").is_some_and(|it| it == name))?;
+    // One from elsewhere is not known here, and no number.
+    let text = if found.get("valueFrom").is_some() { "valueFrom" } else { found.get("value")?.as_str()? };
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// What a container asks for with whole GPUs and variables of the toolkit.
@@ -187,7 +214,10 @@ fn mebibytes(name: &str, text: &str) -> Result<Memory, RequestError> {
 /// The limit, else the request. `mark` is a name that asks.
 fn memory(mark: &str, limit: Option<Memory>, request: Option<Memory>) -> Result<Memory, RequestError> {
     match (limit, request) {
-        (Some(Memory::Each(limit)), Some(Memory::Each(request))) if limit < request => {
+        (Some(Memory::Each(limit)), Some(Memory::Each(request)))
+        | (Some(Memory::Part(_, limit)), Some(Memory::Part(_, request)))
+            if limit < request =>
+        {
             Err(RequestError::LimitBelowRequest(mark.to_owned()))
         }
         (limit, request) => Ok(limit.or(request).unwrap_or(Memory::None)),
@@ -198,6 +228,7 @@ fn memory(mark: &str, limit: Option<Memory>, request: Option<Memory>) -> Result<
 #[cfg(test)]
 pub(in super::super) fn names() -> impl Iterator<Item = String> {
     let own = ASKING.iter().chain(&OTHERS).map(|ending| format!("{OF_CONTAINER}main.{ending}"));
+    let own = own.chain([limit_of_container("main")]);
     let others = ASKING_OF_POD.into_iter().chain(OTHERS_OF_POD).chain(VARIABLES);
     own.chain(others.map(str::to_owned))
 }

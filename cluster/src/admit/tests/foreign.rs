@@ -51,6 +51,11 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "part of each GPU's memory and time; needs `cluster.gpuMemory`",
     ),
     ("KAI Scheduler, Run:ai", "gpu-fraction.limit", "part of each GPU's memory; needs `cluster.gpuMemory`"),
+    (
+        "KAI Scheduler, Run:ai",
+        "kai.scheduler/container.main.gpu-memory.portion.limit",
+        "the same, as KAI Scheduler's webhook writes it",
+    ),
     ("KAI Scheduler, Run:ai", "gpu-memory", "MiB on each GPU"),
     ("KAI Scheduler, Run:ai", "gpu-memory.limit", "size on each GPU, such as `8Gi`"),
     ("KAI Scheduler, Run:ai", "gpu-fraction-num-devices", "GPUs"),
@@ -87,6 +92,7 @@ koordinator.sh/gpu.shared=2 koordinator.sh/gpu-core=50 koordinator.sh/gpu-memory
 koordinator.sh/gpu-core=50 koordinator.sh/gpu-memory-ratio=50                               -> 1 80 50
 gpu-fraction=0.5                                                                            -> 1 80 50
 gpu-fraction=0.3333333 gpu-fraction-num-devices=2                                           -> 2 106 66
+gpu-fraction=0.3 kai.scheduler/container.main.gpu-memory.portion.limit=0.6                   -> 1 96 30
 gpu-memory=4096 gpu-memory.limit=8Gi                                                        -> 1 32 -
 nvidia.com/container.main.gpu-memory.request=7680Mi                                         -> 1 30 -
 nvidia.com/container.main.gpu-memory.limit=8Gi nvidia.com/container.main.gpu-compute.portion=0.25 -> 1 32 25
@@ -242,6 +248,14 @@ fn what_has_no_counterpart_is_refused_with_the_remedy() {
     }
     for (theirs, said) in [
         (vec![("gpu-fraction", "0.5")], "container main: gpu-fraction: it is a part of a GPU's memory"),
+        (
+            vec![("gpu-fraction", "0.5"), ("gpu-fraction.limit", "0.3")],
+            "the limit of memory is below its request",
+        ),
+        (vec![("gpu-memory.limit", "8192")], "gpu-memory.limit: '8192' is no size of a MiB or more"),
+        (vec![("gpu-memory.limit", "1Ei")], "gpu-memory.limit: it is more memory than a node has"),
+        (vec![("gpu-memory", "4294967296")], "gpu-memory: it is more memory than a node has"),
+        (vec![("nvidia.com/gpumem", "4294967296")], "nvidia.com/gpumem: it is more memory than a node has"),
         (vec![("gpu-fraction", "1.5")], "gpu-fraction: 1.5 is no part of a GPU"),
         (vec![("gpu-fraction", "0")], "gpu-fraction: 0 is no part of a GPU"),
         (vec![("gpu-fraction", "NaN")], "gpu-fraction: NaN is no part of a GPU"),
@@ -331,6 +345,17 @@ fn parts_of_other_systems_go_with_their_resources() {
     let made = admitted(&asking([("nvidia.com/gpu", "1"), ("NVIDIA_GPU_MEMORY_LIMIT", "4096")]));
     assert_eq!(made["spec"]["containers"][0]["env"], json!([]));
     // Without a GPU the variable means nothing, and neither a mode nor a name for another scheduler asks for a part.
+    // The last of several counts, and an empty one asks for nothing.
+    let mut twice = asking([("nvidia.com/gpu", "1"), ("NVIDIA_GPU_MEMORY_LIMIT", "80000")]);
+    let env = twice["spec"]["containers"][0]["env"].as_array_mut().unwrap();
+    env.push(json!({"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "4096"}));
+    assert_eq!(limits(&admitted(&twice))["vcuda.io/memory"], "16");
+    twice["spec"]["containers"][0]["env"][1]["value"] = json!("");
+    assert_eq!(admitted(&twice), twice);
+    // An annotation without a domain is KAI Scheduler's only under its scheduler.
+    let mut hami = pod(json!({"nvidia.com/gpumem": "3000"}));
+    hami["metadata"]["annotations"] = json!({"gpu-memory": "mine"});
+    assert_eq!(admitted(&hami)["metadata"]["annotations"]["gpu-memory"], "mine");
     let mut other = asking([("gpu-memory", "4096")]);
     other["spec"]["schedulerName"] = json!("default-scheduler");
     for plain in [

@@ -46,7 +46,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
           amounts.exists(name, name.matches("^({{ join "|" $ours }}|{{ $others }})")))
             || c.?env.orValue([]).exists(variable, variable.name.startsWith("NVIDIA_GPU_MEMORY_")))
           || object.?metadata.?annotations.orValue({}).exists(name,
-            name.matches("^(vcuda[.]io/|gpu-(fraction|memory)([.]limit)?$|nvidia[.]com/container[.][^.]*[.]gpu-)"))
+            name.matches("^(vcuda[.]io/|nvidia[.]com/container[.][^.]*[.]gpu-|kai[.]scheduler/container[.][^.]*[.]gpu-)")
+            || (name.matches("^gpu-(fraction|memory)([.]limit)?$") && object.spec.?schedulerName.orValue("").matches("^(kai|runai)-scheduler$")))
           || object.spec.?resourceClaims.orValue([]).exists(claim, claim.name == "vcuda")
 {{- end -}}
 
