@@ -55,6 +55,8 @@ def users(where, things):
     for found, spec in pod_specs(things):
         part = found["app.kubernetes.io/component"]
         check(spec["securityContext"].get("runAsUser") == (0 if part == "node" else 65532), where, part, "is user", spec["securityContext"])
+    bases = re.findall(r"^FROM (.*)", (ROOT / "deploy/Dockerfile").read_text(), re.M)
+    check(bases and all(re.search(r"@sha256:[0-9a-f]{64}\b", base) for base in bases), "deploy/Dockerfile", "has a base without a digest:", bases)
     for file in ("deploy/Dockerfile", "scripts/package.sh"):
         check(re.search(r"^ *(USER|--config.user) 65532:65532\b", (ROOT / file).read_text(), re.M), file, "has a user with powers")
 

@@ -3,7 +3,7 @@
 #
 #   scripts/kubernetes-e2e.sh FOLDER [--mode plugin|dra] [--only NAME]... [--json FILE]
 #
-# The scenarios stand in scripts/kubernetes/e2e.py. Pods ask by counts (mode plugin, the default) or by claims. Each prints its figures; a table closes. 60 s after a scenario's last pod
+# The scenarios stand in scripts/kubernetes/e2e.py. Pods ask by counts (mode plugin, the default) or by claims. Each prints its figures; a table closes. 90 s after a scenario's last pod
 # nothing of them may be left. Ends with 1 if one falls short.
 set -euo pipefail
 scripts=$(cd "$(dirname "$0")" && pwd)

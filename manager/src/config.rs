@@ -12,6 +12,7 @@ use crate::admission::Rules;
 use crate::audit::{Action, Actions};
 use crate::grant_devices::{DeviceSettings, Folder};
 use crate::inventory::health::Policy;
+use crate::library;
 use crate::users::UserLimits;
 use crate::value;
 
@@ -210,6 +211,13 @@ impl Config {
     /// Actions on processes without their tenant's limits.
     pub(crate) fn audit_actions(&self) -> Actions {
         self.namespaces.actions(self.audit.action)
+    }
+
+    /// Whether the files that it names are what they are to be: without that a manager runs, and says so.
+    pub fn check_files(&self) -> Result<(), ConfigError> {
+        let library = self.shim_library.as_deref().map(library::read_library).transpose();
+        let program = self.vcuda_program.as_deref().map(library::read_program).transpose();
+        library.and(program).map(drop).map_err(|error| ConfigError::Together(error.to_string()))
     }
 
     fn check(self) -> Result<Config, ConfigError> {

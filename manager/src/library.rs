@@ -78,6 +78,19 @@ pub enum InstallError {
     Unwritable(PathBuf, io::Error),
 }
 
+/// Content of the library.
+pub(crate) fn read_library(source: &Path) -> Result<Vec<u8>, InstallError> {
+    let content = fs::read(source).map_err(|error| InstallError::Unreadable(source.to_owned(), error))?;
+    // e_ident, then e_type: ET_DYN (3).
+    let is_library = content.starts_with(b"\x7fELF") && content.get(16..18) == Some(&[3, 0]);
+    if is_library { Ok(content) } else { Err(InstallError::NotALibrary(source.to_owned())) }
+}
+
+/// Content of the command for containers.
+pub(crate) fn read_program(source: &Path) -> Result<Vec<u8>, InstallError> {
+    fs::read(source).map_err(|error| InstallError::NoProgram(source.to_owned(), error))
+}
+
 /// Installs `source` and its `program` in `directory` under a name made of `version` and content, unless already there.
 ///
 /// # Errors
@@ -88,11 +101,7 @@ pub(crate) fn install(
     directory: &Path,
     version: &str,
 ) -> Result<Installed, InstallError> {
-    let content = fs::read(source).map_err(|error| InstallError::Unreadable(source.to_owned(), error))?;
-    // e_ident, then e_type: ET_DYN (3).
-    if !content.starts_with(b"\x7fELF") || content.get(16..18) != Some(&[3, 0]) {
-        return Err(InstallError::NotALibrary(source.to_owned()));
-    }
+    let content = read_library(source)?;
     let build = format!("{version}-{:08x}", crc32fast::hash(&content));
     let library = directory.join(format!("{PREFIX}{build}.so"));
     let preload = directory.join(format!("{PRELOAD_PREFIX}{build}"));
@@ -103,11 +112,7 @@ pub(crate) fn install(
     fs::create_dir_all(directory).map_err(unwritable(directory))?;
     let line = format!("{LIBRARIES_IN_CONTAINER}/{PREFIX}{build}.so\n");
     let program = match program {
-        Some(source) => {
-            let content =
-                fs::read(source).map_err(|error| InstallError::NoProgram(source.to_owned(), error))?;
-            Some((directory.join(format!("{PROGRAM_PREFIX}{build}")), content))
-        }
+        Some(source) => Some((directory.join(format!("{PROGRAM_PREFIX}{build}")), read_program(source)?)),
         None => None,
     };
     let program_file = program.iter().map(|(path, content)| (path, content.as_slice(), 0o755));

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         }
         let config = Config::load(&flags)?;
         match flags.check {
-            true => Ok(()),
+            true => Ok(config.check_files()?),
             false => run(config.clone(), &flags, &Logging::start(&config.log)),
         }
     })

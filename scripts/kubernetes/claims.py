@@ -135,6 +135,6 @@ def claims(cluster):
         figures |= {"pods": 13 + len(running), "wrong limits": len([fault for fault in faults if "saw" in fault]), "lost": len(lost)}
     finally:
         cluster.remove_all()
-        cluster.wait(60, "nothing is left behind", lambda: not cluster.left_behind())
+        cluster.wait(90, "nothing is left behind", lambda: not cluster.left_behind())
         cluster.chart()
     return figures, faults

@@ -16,7 +16,7 @@ SCENARIOS = {
     "helm-test": controllers.helm_test, "overcommit": overcommit.overcommit, "scale": scale.scale,
 }
 # What deleted pods may leave, and for how long.
-LEFT_SECONDS = 60
+LEFT_SECONDS = 90
 # Those of one mode alone. The others are played in both: their pods ask by counts or by claims.
 PLUGIN_ALONE = {"host-services", "admission", "policy", "extender"}
 DRA_ALONE = {"claims", "admitted-claims", "modes"}

@@ -106,18 +106,6 @@ fn links(report: &Report, limit_bytes: Option<u64>, is_container: bool) -> Vec<F
         findings.extend(report.cuda_total_bytes.map(|total| seen("limit seen by CUDA", limit, total)));
         findings.extend(report.nvml_total_bytes.map(|total| seen("limit seen by NVML", limit, total)));
     }
-    // A total beyond the limit is reported already, and a refusal beyond that total proves nothing.
-    let is_held = |total: u64| limit_bytes.is_none_or(|limit| total <= limit);
-    if report.cuda_total_bytes.is_some_and(is_held) {
-        findings.push(match &report.beyond_total {
-            Some(answer) => Finding::ok("beyond the limit", answer.clone()),
-            None => Finding::broken(
-                "beyond the limit",
-                "an allocation larger than the total was granted",
-                "report this as a bug, with the lines above",
-            ),
-        });
-    }
     findings
 }
 
@@ -158,7 +146,6 @@ mod tests {
             by_proc_address: shim,
             cuda_total_bytes: Some(1 << 30),
             nvml_total_bytes: Some(1 << 30),
-            beyond_total: Some("cuMemAlloc_v2: out of memory".to_owned()),
             ..Report::default()
         }
     }
@@ -187,7 +174,6 @@ mod tests {
         assert_eq!(broken(&Report { by_proc_address: past, ..whole() }), ["door cuGetProcAddress"]);
         assert_eq!(broken(&Report { cuda_total_bytes: Some(2 << 30), ..whole() }), ["limit seen by CUDA"]);
         assert_eq!(broken(&Report { nvml_total_bytes: Some(2 << 30), ..whole() }), ["limit seen by NVML"]);
-        assert_eq!(broken(&Report { beyond_total: None, ..whole() }), ["beyond the limit"]);
         let no_driver =
             Report { driver_problem: Some("x".to_owned()), shim: whole().shim, ..Report::default() };
         assert_eq!(broken(&no_driver), ["CUDA driver"]);

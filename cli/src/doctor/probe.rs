@@ -26,12 +26,10 @@ pub(crate) struct Report {
     pub(crate) by_proc_address: Option<String>,
     /// UUID of the first GPU.
     pub(crate) gpu_uuid: Option<String>,
-    /// Total memory of the GPU by `cuMemGetInfo` (bytes).
+    /// Total memory of the GPU by `cuDeviceTotalMem` (bytes), which needs no context: a tenant may have no room for one.
     pub(crate) cuda_total_bytes: Option<u64>,
     /// Total memory of that GPU by NVML (bytes).
     pub(crate) nvml_total_bytes: Option<u64>,
-    /// Error of an allocation one megabyte beyond the total; `None` if it succeeded.
-    pub(crate) beyond_total: Option<String>,
 }
 
 pub(crate) fn probe(environment: &Environment) -> Result<(), Failure> {
@@ -56,13 +54,7 @@ fn ask_driver(report: &mut Report) -> Result<(), CudaProblem> {
     cuda.init()?;
     let device = cuda.device(0)?;
     report.gpu_uuid = Some(GpuUuid::from_bytes(cuda.uuid(device)?).to_string());
-    cuda.enter(device)?;
-    let (_, total) = cuda.memory_info()?;
-    report.cuda_total_bytes = Some(total);
-    match cuda.alloc(total.saturating_add(1 << 20)) {
-        Ok(address) => cuda.free(address)?,
-        Err(problem) => report.beyond_total = Some(problem.to_string()),
-    }
+    report.cuda_total_bytes = Some(cuda.total_memory(device)?);
     Ok(())
 }
 

@@ -45,8 +45,15 @@ pub enum StartError {
     #[error(transparent)]
     TenantDirectories(#[from] TenantDirectoryError),
     /// The root cannot be used.
-    #[error("{}: {}; the root has to be a directory of the manager's own, on a tmpfs", .0.display(), .1)]
+    #[error("{}: {}; {}", .0.display(), .1, remedy(.1))]
     Root(PathBuf, io::Error),
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "run it as root, or give --root and --state",
+        _ => "the root has to be a directory of the manager's own, on a tmpfs",
+    }
 }
 
 /// The thread behind [`Grants`].

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use vcuda_machine::Faults;
-use vcuda_tests::{Door, Fixture, MIB, app, holding, release_dir, soon, succeeded, text};
+use vcuda_tests::{Door, Fixture, GIB, MIB, Running, app, holding, release_dir, soon, succeeded, text};
 
 fn doctor(fixture: &Fixture) -> String {
     text(&fixture.output(["doctor", "--sim"]))
@@ -178,4 +178,19 @@ fn of_one_tenant_its_gpus_its_quota_and_its_processes_are_told() {
     assert!(said.contains("-> if it is so for more than a minute: end its programs"), "{said}");
     assert!(!doctor("other").contains(&uuids[0]), "{}", doctor("other"));
     drop(program);
+}
+
+/// It asks for no memory, and so needs no room, and nothing is refused.
+#[test]
+fn a_tenant_that_is_full_is_well_and_nothing_is_refused_by_asking() {
+    let fixture = Fixture::new();
+    let _manager = fixture.manager();
+    let tenant = fixture.keep("full", &["--memory", "1GiB"]);
+    let full = (GIB - 480 * MIB).to_string();
+    let mut program = Running::ready(tenant.command(app("hold", Door::Dlsym)).arg(&full), "holding");
+    let own = tenant.command(release_dir().join("vcuda")).arg("doctor").output().unwrap();
+    assert!(own.status.success() && text(&own).contains("limit seen by CUDA"), "{}", text(&own));
+    fixture.stdout(["doctor", "--sim"]);
+    program.kill();
+    assert!(!fixture.events().contains("VcudaMemoryDenied"), "{}", fixture.events());
 }

@@ -54,9 +54,19 @@ fn a_wrong_configuration_starts_nothing() {
         assert!(!fixture.runtime().join("vcuda/manager.sock").exists());
     }
     fs::write(&file, "[admission]\nreserve = \"1Gi\"\n").unwrap();
-    let output =
-        fixture.manager_command(&["--check".to_owned()]).arg("--config").arg(&file).output().unwrap();
-    assert_eq!(text(&output).trim(), "exit status: 0");
+    for (library, said) in [
+        (None, "exit status: 0"),
+        (Some("/nothing.so"), "exit status: 64\nvcuda-manager: shim_library /nothing.so: No such file"),
+        (
+            Some("/dev/null"),
+            "exit status: 64\nvcuda-manager: shim_library /dev/null: not an ELF shared library",
+        ),
+    ] {
+        let mut command = fixture.manager_command(&["--check".to_owned()]);
+        command.arg("--config").arg(&file).args(library.iter().flat_map(|path| ["--shim-library", path]));
+        let output = text(&command.output().unwrap());
+        assert!(output.replace("\n\n", "\n").trim().starts_with(said), "{output}");
+    }
 }
 
 /// The configuration is right, but the system refuses: status 1, and a service manager tries again.

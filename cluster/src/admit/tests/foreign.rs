@@ -246,58 +246,46 @@ fn what_has_no_counterpart_is_refused_with_the_remedy() {
         let error = refused(&pod(theirs), &Rules::default());
         assert!(error.contains(said), "{error}");
     }
-    for (theirs, said) in [
-        (vec![("gpu-fraction", "0.5")], "container main: gpu-fraction: it is a part of a GPU's memory"),
-        (
-            vec![("gpu-fraction", "0.5"), ("gpu-fraction.limit", "0.3")],
-            "the limit of memory is below its request",
-        ),
-        (vec![("gpu-memory.limit", "8192")], "gpu-memory.limit: '8192' is no size of a MiB or more"),
-        (vec![("gpu-memory.limit", "1Ei")], "gpu-memory.limit: it is more memory than a node has"),
-        (vec![("gpu-memory", "4294967296")], "gpu-memory: it is more memory than a node has"),
-        (vec![("nvidia.com/gpumem", "4294967296")], "nvidia.com/gpumem: it is more memory than a node has"),
-        (vec![("gpu-fraction", "1.5")], "gpu-fraction: 1.5 is no part of a GPU"),
-        (vec![("gpu-fraction", "0")], "gpu-fraction: 0 is no part of a GPU"),
-        (vec![("gpu-fraction", "NaN")], "gpu-fraction: NaN is no part of a GPU"),
-        (vec![("gpu-memory", "4Gx")], "gpu-memory: '4Gx' is no number of MiB"),
-        (
-            vec![("gpu-memory", "4096"), ("gpu-memory.limit", "2Gi")],
-            "the limit of memory is below its request",
-        ),
-        (
-            vec![("nvidia.com/container.other.gpu-memory.limit", "4Gi")],
-            "the pod has no container of the name",
-        ),
-        (
-            vec![
-                ("nvidia.com/container.main.gpu-memory.limit", "4Gi"),
-                ("gpu-fraction-container-name", "other"),
-            ],
-            "there are fractions for several containers",
-        ),
-        (vec![("gpu-memory", "4096"), ("runai/shared-gpu-configmap", "a")], "cluster.excludedNamespaces"),
-        (
-            vec![("gpu-memory", "4096"), ("vcuda.io/memory", "16")],
-            "it asks for vcuda.io/memory and for gpu-memory",
-        ),
-        (
-            vec![("gpu-memory", "4096"), ("nvidia.com/gpu", "1")],
-            "it asks for gpu-memory and for nvidia.com/gpu",
-        ),
-        (
-            vec![("vcuda.io/memory", "16"), ("NVIDIA_GPU_MEMORY_LIMIT", "4096")],
-            "it asks for vcuda.io/memory and for NVIDIA_GPU_MEMORY_LIMIT",
-        ),
-        (vec![("nvidia.com/gpu", "1"), ("NVIDIA_GPU_MEMORY_LIMIT", "4Gi")], "NVIDIA_GPU_MEMORY_LIMIT"),
-        (
-            vec![
-                ("nvidia.com/gpu", "1"),
-                ("NVIDIA_GPU_MEMORY_LIMIT", "4"),
-                ("NVIDIA_GPU_MEMORY_REQUEST", "5"),
-            ],
-            "the limit of memory is below its request",
-        ),
-    ] {
+    let mut chosen = pod(json!({"nvidia.com/gpumem": "3000"}));
+    chosen["metadata"]["annotations"] = json!({"nvidia.com/use-gpuuuid": "GPU-1"});
+    assert!(refused(&chosen, &Rules::default()).contains("choose a node by its labels"));
+}
+
+/// Parts of a GPU that are refused, and the words.
+const REFUSED_FRACTIONS: &[(&[(&str, &str)], &str)] = &[
+    (&[("gpu-fraction", "0.5")], "container main: gpu-fraction: it is a part of a GPU's memory"),
+    (&[("gpu-fraction", "0.5"), ("gpu-fraction.limit", "0.3")], "the limit of memory is below its request"),
+    (&[("gpu-memory.limit", "8192")], "gpu-memory.limit: '8192' is no size of a MiB or more"),
+    (&[("gpu-memory.limit", "1Ei")], "gpu-memory.limit: it is more memory than a node has"),
+    (&[("gpu-memory", "4294967296")], "gpu-memory: it is more memory than a node has"),
+    (&[("nvidia.com/gpumem", "4294967296")], "nvidia.com/gpumem: it is more memory than a node has"),
+    (&[("gpu-fraction", "1.5")], "gpu-fraction: 1.5 is no part of a GPU"),
+    (&[("gpu-fraction", "0")], "gpu-fraction: 0 is no part of a GPU"),
+    (&[("gpu-fraction", "NaN")], "gpu-fraction: NaN is no part of a GPU"),
+    (&[("gpu-memory", "4Gx")], "gpu-memory: '4Gx' is no number of MiB"),
+    (&[("gpu-memory", "4096"), ("gpu-memory.limit", "2Gi")], "the limit of memory is below its request"),
+    (&[("nvidia.com/container.other.gpu-memory.limit", "4Gi")], "the pod has no container of the name"),
+    (
+        &[("nvidia.com/container.main.gpu-memory.limit", "4Gi"), ("gpu-fraction-container-name", "other")],
+        "there are fractions for several containers",
+    ),
+    (&[("gpu-memory", "4096"), ("runai/shared-gpu-configmap", "a")], "cluster.excludedNamespaces"),
+    (&[("gpu-memory", "4096"), ("vcuda.io/memory", "16")], "it asks for vcuda.io/memory and for gpu-memory"),
+    (&[("gpu-memory", "4096"), ("nvidia.com/gpu", "1")], "it asks for gpu-memory and for nvidia.com/gpu"),
+    (
+        &[("vcuda.io/memory", "16"), ("NVIDIA_GPU_MEMORY_LIMIT", "4096")],
+        "it asks for vcuda.io/memory and for NVIDIA_GPU_MEMORY_LIMIT",
+    ),
+    (&[("nvidia.com/gpu", "1"), ("NVIDIA_GPU_MEMORY_LIMIT", "4Gi")], "NVIDIA_GPU_MEMORY_LIMIT"),
+    (
+        &[("nvidia.com/gpu", "1"), ("NVIDIA_GPU_MEMORY_LIMIT", "4"), ("NVIDIA_GPU_MEMORY_REQUEST", "5")],
+        "the limit of memory is below its request",
+    ),
+];
+
+#[test]
+fn a_fraction_that_is_none_or_is_asked_for_twice_is_refused() {
+    for (theirs, said) in REFUSED_FRACTIONS {
         let mut asked = asking(
             theirs.iter().filter(|(name, _)| !name.contains("configmap") && !name.contains("other")).copied(),
         );
@@ -308,9 +296,6 @@ fn what_has_no_counterpart_is_refused_with_the_remedy() {
         let error = refused(&asked, &Rules::default());
         assert!(error.contains(said), "{theirs:?}: {error}");
     }
-    let mut chosen = pod(json!({"nvidia.com/gpumem": "3000"}));
-    chosen["metadata"]["annotations"] = json!({"nvidia.com/use-gpuuuid": "GPU-1"});
-    assert!(refused(&chosen, &Rules::default()).contains("choose a node by its labels"));
 }
 
 #[test]
