@@ -116,7 +116,9 @@ def hooks(where, things, values):
 
 
 def configurations(where, config, programs):
-    for name, program in [("manager.toml", ["vcuda-manager"]), ("device-plugin.toml", ["vcuda-kubernetes", "device-plugin"])]:
+    # Flags win over the file, which names what the image has.
+    built = ["--shim-library", f"{programs}/libvcuda_shim.so", "--vcuda-program", f"{programs}/vcuda"]
+    for name, program in [("manager.toml", ["vcuda-manager", *built]), ("device-plugin.toml", ["vcuda-kubernetes", "device-plugin"])]:
         try:
             tomllib.loads(config["data"][name])
         except tomllib.TOMLDecodeError as error:

@@ -9,3 +9,4 @@
 mod beliefs;
 mod documents;
 mod messages;
+mod tutorials;
