@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// What is needed of the container's state (OCI runtime specification, "State").
 #[derive(Debug, Deserialize)]
 struct State {
-    /// Of its first process, on the host.
+    /// PID of its first process, on the host.
     pid: u32,
 }
 

@@ -9,12 +9,14 @@
 //! | module | what |
 //! |---|---|
 //! | `cgroups` | the cgroup of a process, the processes of a cgroup |
+//! | `owners` | which tenant a cgroup belongs to |
 //! | `record` | the file |
 //! | `setting` | one limit: read, set, taken back |
 //! | `pass` | all tenants of a snapshot |
 //! | `starting` | containers whose runtime waits |
 
 mod cgroups;
+mod owners;
 mod pass;
 mod record;
 mod setting;

@@ -80,6 +80,16 @@ impl Fixture {
         self.manager_command_of(&release_dir(), args)
     }
 
+    /// A manager that this command starts, such as `unshare`: it has the manager's command line behind its own.
+    pub fn manager_through(&self, mut launcher: Command) -> Running {
+        let manager = self.manager_command(&[]);
+        launcher.arg(manager.get_program()).args(manager.get_args());
+        launcher.envs(manager.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let running = Running::start(&mut launcher);
+        eventually("the manager answers", START, || self.output(["grant", "list"]).status.success());
+        running
+    }
+
     fn manager_command_of(&self, release: &Path, args: &[String]) -> Command {
         let mut command = Command::new(release.join("vcuda-manager"));
         self.environment(&mut command);

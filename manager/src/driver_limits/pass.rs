@@ -7,20 +7,18 @@ use std::sync::Arc;
 use vcuda_driver_api::NvmlError;
 use vcuda_quota::NO_MEMORY_LIMIT;
 use vcuda_region::GpuUuid;
-use vcuda_region::process::{self, Identity};
 
 use super::DRIVER_LIMIT_REFUSED;
-use super::cgroups::{Cgroup, Hierarchy};
+use super::cgroups::Cgroup;
+use super::owners::Owners;
 use super::record::{Limit, Record};
 use super::setting::{Ask, Refusal, Rest, Setting};
 use super::starting::StartingContainer;
-use crate::audit::Attribution;
 use crate::events::{Events, Report, Severity};
 use crate::observe::{DriverLimit, Snapshot, Tenant};
 
 pub(super) struct Pass {
-    attribution: Attribution,
-    hierarchy: Hierarchy,
+    owners: Owners,
     setting: Setting,
     events: Arc<Events>,
     is_own: bool,
@@ -35,8 +33,7 @@ pub(super) struct Pass {
 impl Pass {
     pub(super) fn new(root: &Path, state: &Path, is_own: bool, events: Arc<Events>, ask: Box<Ask>) -> Self {
         Self {
-            attribution: Attribution::new(root),
-            hierarchy: Hierarchy::new(),
+            owners: Owners::new(root),
             setting: Setting::new(ask, Record::open(state)),
             events,
             is_own,
@@ -60,9 +57,10 @@ impl Pass {
         let (mut needed, mut refused) = (BTreeSet::new(), BTreeSet::new());
         self.outcomes.clear();
         self.unlimited.clear();
-        let starting = starting.iter().filter_map(|one| Some((one.tenant.as_str(), self.cgroup_of(one)?)));
+        let starting =
+            starting.iter().filter_map(|one| Some((one.tenant.as_str(), self.owners.cgroup_of(one)?)));
         let starting: Vec<(&str, Cgroup)> = starting.collect();
-        self.attribution.refresh(snapshot);
+        self.owners.refresh(snapshot);
         let mut shown = HashMap::new();
         for tenant in &snapshot.tenants {
             let cgroups =
@@ -71,7 +69,8 @@ impl Pass {
             shown.insert(tenant.id.clone(), limit);
         }
         // Where no cgroups are seen, nothing is known of those in the record.
-        let stale = self.setting.record.limits().difference(&needed).filter(|_| self.hierarchy.is_seen());
+        let stale =
+            self.setting.record.limits().difference(&needed).filter(|_| self.owners.are_cgroups_seen());
         let stale: Vec<Limit> = stale.cloned().collect();
         for limit in stale {
             if let Some(Refusal::Nvml(error)) = self.setting.take_back(&limit)? {
@@ -102,15 +101,15 @@ impl Pass {
             self.unlimited.insert(tenant.id.clone());
             return Ok(DriverLimit::None);
         }
-        let (living, mut missing) = self.living(tenant);
+        let (living, mut missing) = self.owners.living(tenant);
         let mut cgroups: BTreeSet<Cgroup> = starting.collect();
         cgroups.extend(living.union(&recorded).cloned());
         let (mut is_held, mut is_everywhere) = (false, true);
         for cgroup in cgroups.into_iter().filter(Cgroup::exists) {
-            let outcome = match self.check(&cgroup, tenant, snapshot, recorded.contains(&cgroup)) {
+            let outcome = match self.owners.check(&cgroup, tenant, snapshot, recorded.contains(&cgroup)) {
                 Err(why) => {
                     missing = living.contains(&cgroup).then(|| why.clone()).or(missing);
-                    if recorded.contains(&cgroup) && self.is_of_container(&cgroup) {
+                    if recorded.contains(&cgroup) && self.owners.is_of_container(&cgroup) {
                         self.hold(tenant, &cgroup, &quotas, needed, refused)?;
                     }
                     DriverLimit::Missing(why)
@@ -176,7 +175,7 @@ impl Pass {
             Err(Rest::Long(limit)) => return limit.clone(),
             Err(Rest::Short) => return missing("NVML does not answer"),
         };
-        let cgroup = self.cgroup_of(container);
+        let cgroup = self.owners.cgroup_of(container);
         let key = |cgroup| (container.tenant.clone(), cgroup);
         match (cgroup.and_then(|cgroup| self.outcomes.get(&key(cgroup))), limits.get(&container.tenant)) {
             (Some(outcome), _) => outcome.clone(),
@@ -184,71 +183,6 @@ impl Pass {
             (None, Some(_)) if self.unlimited.contains(&container.tenant) => DriverLimit::None,
             (None, Some(_)) => missing("the cgroup of its first process cannot be seen"),
             (None, None) => missing("its grant has no directory"),
-        }
-    }
-
-    /// The cgroup of a container that starts, while its first process lives.
-    fn cgroup_of(&self, container: &StartingContainer) -> Option<Cgroup> {
-        let cgroup = self.hierarchy.cgroup_of(container.pid)?;
-        let process = Identity::of(container.pid).ok()?;
-        (process.start_ticks == container.start_ticks).then_some(cgroup)
-    }
-
-    /// The cgroups of a tenant's living processes, and the reason why one is not known.
-    fn living(&self, tenant: &Tenant) -> (BTreeSet<Cgroup>, Option<String>) {
-        let (mut found, mut missing) = (BTreeSet::new(), None);
-        for process in &tenant.processes {
-            match process.host_pid.and_then(|pid| self.hierarchy.cgroup_of(pid)) {
-                Some(cgroup) => {
-                    found.insert(cgroup);
-                }
-                None if process.host_pid.is_some_and(|pid| !process::folder_of(pid).exists()) => {}
-                None => missing = Some(format!("the cgroup of process {} cannot be seen", process.pid)),
-            }
-        }
-        (found, missing)
-    }
-
-    /// Whether a process of a cgroup is in another PID namespace than this one, or may be. What else comes into such a cgroup does not
-    /// free it of its limit.
-    fn is_of_container(&self, cgroup: &Cgroup) -> bool {
-        let is_elsewhere = |pid: &u32| *pid == 0 || self.hierarchy.is_elsewhere(*pid);
-        cgroup.processes().map_or(true, |pids| pids.iter().any(is_elsewhere))
-    }
-
-    /// Checks that a cgroup is the tenant's own. One that is limited already, of a container, cannot free itself by a process that
-    /// belongs to no tenant, or by cgroups below.
-    fn check(
-        &self,
-        cgroup: &Cgroup,
-        tenant: &Tenant,
-        snapshot: &Snapshot,
-        is_recorded: bool,
-    ) -> Result<(), String> {
-        let path = cgroup.path.display();
-        if !is_recorded && cgroup.has_children() {
-            return Err(format!("its cgroup {path} has others below"));
-        }
-        let pids =
-            cgroup.processes().map_err(|error| format!("its cgroup {path} cannot be read: {error}"))?;
-        let is_foreign = |pid: u32| {
-            let owner = self.attribution.owner_of(pid, snapshot);
-            match owner.tenant() {
-                Some(id) => id != tenant.id,
-                None if pid == 0 => true,
-                None if !process::folder_of(pid).exists() => false,
-                None => tenant.is_transient || !self.hierarchy.is_elsewhere(pid),
-            }
-        };
-        match pids.into_iter().find(|pid| is_foreign(*pid)) {
-            Some(pid) => {
-                let remedy = match tenant.is_transient {
-                    true => "; run it by systemd-run --user --scope vcuda run",
-                    false => "",
-                };
-                Err(format!("process {pid} is in its cgroup {path} and not its own{remedy}"))
-            }
-            None => Ok(()),
         }
     }
 

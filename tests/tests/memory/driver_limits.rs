@@ -190,13 +190,10 @@ fn what_a_killed_manager_has_set_is_taken_back_by_the_next_one() {
 fn a_manager_in_a_cgroup_namespace_limits_the_cgroups_of_others() {
     let (fixture, Some(parent)) = (Fixture::with_profile(DMEM), Cgroup::new()) else { return };
     let (own, leaf) = (parent.child("manager"), parent.child("tenant"));
-    let manager = fixture.manager_command(&[]);
-    let mut command = Command::new("/bin/sh");
-    own.wrap(&mut command, Path::new("unshare"));
-    command.arg("--cgroup").arg(manager.get_program()).args(manager.get_args());
-    command.envs(manager.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut manager = Running::start(&mut command);
-    soon("it answers", || fixture.output(["grant", "list"]).status.success());
+    let mut launcher = Command::new("/bin/sh");
+    own.wrap(&mut launcher, Path::new("unshare"));
+    launcher.arg("--cgroup");
+    let mut manager = fixture.manager_through(launcher);
     let mut tenant =
         waiting(&mut leaf.tenant(&fixture, &["--memory", "3GiB", "--name", "beside"], &program()));
     soon_limited(&fixture, &leaf, 3 * GIB);

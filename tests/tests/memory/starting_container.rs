@@ -132,15 +132,10 @@ fn a_strict_container_starts_where_a_gpu_takes_no_limits() {
 
 /// A manager that does not see the hierarchy of this cgroup, as in a pod that has not got the node's cgroups.
 fn blind_manager(fixture: &Fixture, cgroup: &Cgroup) -> Running {
-    let manager = fixture.manager_command(&[]);
-    let mut command = Command::new("unshare");
+    let mut launcher = Command::new("unshare");
     let mount = Path::new(cgroup.path()).parent().unwrap();
-    command.args(["--mount", "/bin/sh", "-c", "umount -l \"$0\" && exec \"$@\""]).arg(mount);
-    command.arg(manager.get_program()).args(manager.get_args());
-    command.envs(manager.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let running = Running::start(&mut command);
-    soon("it answers", || fixture.output(["grant", "list"]).status.success());
-    running
+    launcher.args(["--mount", "/bin/sh", "-c", "umount -l \"$0\" && exec \"$@\""]).arg(mount);
+    fixture.manager_through(launcher)
 }
 
 #[test]

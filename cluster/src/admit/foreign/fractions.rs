@@ -26,7 +26,7 @@ const OTHERS_OF_POD: [&str; 3] = [NUMBER, CONTAINER, "kai.scheduler/gpu-compute-
 const LIMIT_OF_CONTAINER: (&str, &str) = ("kai.scheduler/container.", ".gpu-memory.portion.limit");
 const NUMBER: &str = "gpu-fraction-num-devices";
 const CONTAINER: &str = "gpu-fraction-container-name";
-/// Those who read the annotations.
+/// Schedulers that read the annotations.
 pub(super) const SCHEDULERS: [&str; 2] = ["kai-scheduler", "runai-scheduler"];
 /// Made by the webhook of KAI Scheduler or Run:ai. The container waits for a ConfigMap that only their binder writes.
 const PREPARED: &str = "runai/shared-gpu-configmap";

@@ -103,10 +103,10 @@ nvidia.com/gpu=1 NVIDIA_GPU_MEMORY_LIMIT=3000                                   
 fn asking<'a>(request: impl IntoIterator<Item = (&'a str, &'a str)>) -> Value {
     let (mut limits, mut annotations, mut variables) = (Map::new(), Map::new(), Vec::new());
     for (name, value) in request {
-        if !names().any(|one| one == name) {
-            limits.insert(name.to_owned(), json!(value));
-        } else if name.starts_with("NVIDIA_") {
+        if name.starts_with("NVIDIA_") {
             variables.push(json!({"name": name, "value": value}));
+        } else if name.starts_with("vcuda.io/") || resources().any(|one| one == name) {
+            limits.insert(name.to_owned(), json!(value));
         } else {
             annotations.insert(name.to_owned(), json!(value));
         }
@@ -286,14 +286,7 @@ const REFUSED_FRACTIONS: &[(&[(&str, &str)], &str)] = &[
 #[test]
 fn a_fraction_that_is_none_or_is_asked_for_twice_is_refused() {
     for (theirs, said) in REFUSED_FRACTIONS {
-        let mut asked = asking(
-            theirs.iter().filter(|(name, _)| !name.contains("configmap") && !name.contains("other")).copied(),
-        );
-        let others = theirs.iter().filter(|(name, _)| name.contains("configmap") || name.contains("other"));
-        for (name, value) in others {
-            asked["metadata"]["annotations"][*name] = json!(value);
-        }
-        let error = refused(&asked, &Rules::default());
+        let error = refused(&asking(theirs.iter().copied()), &Rules::default());
         assert!(error.contains(said), "{theirs:?}: {error}");
     }
 }
@@ -322,6 +315,21 @@ fn parts_of_other_systems_go_with_their_resources() {
     );
     assert_eq!(limits(&made)["cpu"], "1");
 
+    for (theirs, ours) in [("fixed-share", "fixed"), ("best-effort", "best-effort"), ("burst-share", "burst")]
+    {
+        let mut qgpu =
+            pod(json!({"tke.cloud.tencent.com/qgpu-memory": "4", "tke.cloud.tencent.com/qgpu-core": "30"}));
+        qgpu["spec"]["nodeSelector"] =
+            json!({"tke.cloud.tencent.com/qgpu-schedule-policy": theirs, "a": "b"});
+        let made = admitted(&qgpu);
+        assert_eq!(made["metadata"]["annotations"], json!({"vcuda.io/policy": ours}));
+        assert_eq!(made["spec"]["nodeSelector"], json!({"a": "b"}));
+    }
+}
+
+/// Annotations and variables that ask go with their scheduler; what asks for nothing stays.
+#[test]
+fn only_what_asks_for_a_part_is_taken() {
     let mut kai = asking([("gpu-memory", "4096"), ("kai.scheduler/gpu-compute-sharing-mode", "sm-sharing")]);
     kai["metadata"]["annotations"]["a"] = json!("b");
     let made = admitted(&kai);
@@ -349,16 +357,5 @@ fn parts_of_other_systems_go_with_their_resources() {
         asking([("nvidia.com/gpu", "1"), ("nvidia.com/container.main.gpu-compute.mode", "time-slicing")]),
     ] {
         assert_eq!(admitted(&plain), plain);
-    }
-
-    for (theirs, ours) in [("fixed-share", "fixed"), ("best-effort", "best-effort"), ("burst-share", "burst")]
-    {
-        let mut qgpu =
-            pod(json!({"tke.cloud.tencent.com/qgpu-memory": "4", "tke.cloud.tencent.com/qgpu-core": "30"}));
-        qgpu["spec"]["nodeSelector"] =
-            json!({"tke.cloud.tencent.com/qgpu-schedule-policy": theirs, "a": "b"});
-        let made = admitted(&qgpu);
-        assert_eq!(made["metadata"]["annotations"], json!({"vcuda.io/policy": ours}));
-        assert_eq!(made["spec"]["nodeSelector"], json!({"a": "b"}));
     }
 }
