@@ -16,11 +16,23 @@ use crate::state::GrantError;
 /// processes have there is room. Where quotas may exceed a GPU, the other tenants may take what is left of theirs at any moment: that is none.
 pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let snapshot = shared.grants.snapshot_of_now();
-    let devices = snapshot.find(id).map(|tenant| tenant.devices.as_slice()).unwrap_or_default();
+    let devices = match snapshot.find(id) {
+        Some(tenant) => tenant.devices.as_slice(),
+        // One that is gone needs no room.
+        None if shared.directory(id).symlink_metadata().is_err() => return Ok(()),
+        None => {
+            return Err(GrantError::NoRoom(format!(
+                "{id}: its files cannot be read now, and tell what it needs"
+            )));
+        }
+    };
     let own = shared.records.lock().find(id).map(|record| record.processes.clone());
     let own = own.unwrap_or_default();
     for device in devices.iter().filter(|device| device.used_bytes > 0) {
-        let Some(free_bytes) = free_now(shared, &device.gpu, &own) else {
+        let free_bytes = free_now(shared, &device.gpu, &own).map_err(|why| {
+            GrantError::NoRoom(format!("{id}: the room on {} is not known: {why}", device.gpu))
+        })?;
+        let Some(free_bytes) = free_bytes else {
             continue;
         };
         if free_bytes < device.used_bytes {
@@ -67,12 +79,15 @@ fn claims_of_others(shared: &Shared, snapshot: &Snapshot, id: &str, gpu: &GpuUui
     others.filter_map(claim).chain(later.map(|grant| grant.kept_bytes())).fold(0, u64::saturating_add)
 }
 
-/// Memory of a GPU that no process uses now, except for these (bytes); `None` if NVML does not tell.
-fn free_now(shared: &Shared, gpu: &GpuUuid, except: &[Process]) -> Option<u64> {
+/// Memory of a GPU that no process uses now, except for these (bytes); `None` with a driver that does not tell what a process uses.
+///
+/// # Errors
+/// NVML shows no such GPU, or does not answer: there may be no room.
+fn free_now(shared: &Shared, gpu: &GpuUuid, except: &[Process]) -> Result<Option<u64>, String> {
     let inventory = shared.grants.inventory();
-    let known = inventory.find(gpu)?;
-    let used = shared.node.processes(gpu).ok()?;
+    let known = inventory.find(gpu).ok_or("NVML does not show it")?;
+    let used = shared.node.processes(gpu).map_err(|error| error.to_string())?;
     let used = used.into_iter().filter(|(pid, _)| except.iter().all(|process| process.host_pid != *pid));
     let used: Option<u64> = used.map(|(_, bytes)| bytes).sum();
-    Some(known.grantable_bytes(used?))
+    Ok(used.map(|used_bytes| known.grantable_bytes(used_bytes)))
 }

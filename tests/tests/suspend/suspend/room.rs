@@ -206,6 +206,26 @@ fn a_manager_killed_while_it_makes_room_loses_nothing() {
     }
 }
 
+/// NVML of a real driver takes seconds to start, and before nothing is known of the room on a GPU.
+#[test]
+fn nothing_comes_back_before_its_room_is_known() {
+    let slow = format!("{MACHINE}[driver]\nnvml_init_ns = 3_000_000_000\n");
+    let fixture = Fixture::with_config(&slow);
+    let mut manager = overcommitted(&fixture, LONG);
+    let mut one = started(&fixture, "one", "384MiB", &["--suspendable"]);
+    assert_eq!(one.ask("hold 310"), "0");
+    assert_eq!(one.ask("fill"), "0 intact");
+    become_idle();
+    let mut two = started(&fixture, "two", "384MiB", &["--suspendable"]);
+    assert_eq!(two.ask("hold 310"), "0");
+    assert_eq!(state(&fixture, "one-1"), "suspended");
+    manager.kill();
+    one.tell("copy");
+    manager.start_again();
+    assert_eq!(one.answer("copy"), "0 intact");
+    assert_eq!(two.ask("copy"), "0 intact");
+}
+
 /// The second process cannot be copied, and another tenant takes the room of the first before that is known.
 #[test]
 fn a_suspension_that_fails_in_its_middle_loses_no_process() {
