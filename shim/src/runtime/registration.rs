@@ -28,8 +28,8 @@ const AGAIN_NS: u64 = 2_000_000_000;
 pub(crate) struct Registration {
     /// The connection on which an answer is awaited, and its begin (ns).
     pending: Option<(Connection, u64)>,
-    /// Inode and time of the socket to which this process has sent its registration.
-    settled: (u64, i64),
+    /// Inode and time (s, ns) of the socket to which this process has sent its registration.
+    settled: (u64, i64, i64),
     /// Time from which on that socket is tried again (ns).
     again_ns: u64,
 }
@@ -65,7 +65,7 @@ impl Registration {
             return None;
         }
         // The inode alone does not do: its number may be given out again.
-        let socket = (found.st_ino, found.st_ctime_nsec);
+        let socket = (found.st_ino, found.st_ctime, found.st_ctime_nsec);
         if self.settled == socket && now_ns < self.again_ns {
             return None;
         }
