@@ -25,8 +25,9 @@ use vcuda_manager_api::v1::{
     ListContainersResponse, ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus,
     ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck, SuspendRequest, SuspendState, WatchEventsRequest,
 };
-use vcuda_manager_api::{SOCKET_NAME, connect};
+use vcuda_manager_api::{SOCKET_NAME, connect, look};
 use vcuda_region::clock;
+use vcuda_region::directory::{self, CallersLock};
 
 use crate::config::Environment;
 use crate::failure::Failure;
@@ -55,6 +56,8 @@ pub struct ManagerClient {
     runtime: Runtime,
     channel: Channel,
     socket: PathBuf,
+    /// A user's own manager does not end meanwhile.
+    _called: Option<CallersLock>,
 }
 
 impl ManagerClient {
@@ -162,7 +165,7 @@ impl ManagerClient {
         enough_descriptors(FEWEST_DESCRIPTORS).map_err(Unreached::Runtime)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
-        let channel = runtime.block_on(async {
+        let (channel, called) = runtime.block_on(async {
             let mut answer = pin!(admitted(socket));
             if let Ok(channel) = tokio::time::timeout(WAITS_IN_SILENCE, &mut answer).await {
                 return channel;
@@ -171,7 +174,7 @@ impl ManagerClient {
             let answered = tokio::time::timeout(DEADLINE - WAITS_IN_SILENCE, answer).await;
             answered.unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
         })?;
-        Ok(ManagerClient { runtime, channel, socket: socket.to_owned() })
+        Ok(ManagerClient { runtime, channel, socket: socket.to_owned(), _called: called })
     }
 
     pub(crate) fn is_there(&self) -> bool {
@@ -340,7 +343,9 @@ pub(crate) fn find<'g>(grants: &'g [Grant], name: &str) -> Option<&'g Grant> {
 
 /// A channel to the manager at `socket`, which answers this user. A manager that tells its callers apart lets all connect, and
 /// refuses the calls of those without any right.
-async fn admitted(socket: &Path) -> Result<Channel, Unreached> {
+async fn admitted(socket: &Path) -> Result<(Channel, Option<CallersLock>), Unreached> {
+    look(socket).await.map_err(Unreached::Socket)?;
+    let called = socket.parent().and_then(directory::call);
     let channel = connect(socket, DEADLINE).await.map_err(Unreached::Socket)?;
     let mut node = NodeClient::new(channel.clone());
     match node.get_status(vcuda_manager_api::v1::GetStatusRequest {}).await {
@@ -349,7 +354,7 @@ async fn admitted(socket: &Path) -> Result<Channel, Unreached> {
         }
         Err(status) if is_late(&status) => Err(Unreached::Silent(socket.to_owned())),
         // Any other failure is that of the call for which this was connected.
-        _ => Ok(channel),
+        _ => Ok((channel, called)),
     }
 }
 

@@ -14,6 +14,7 @@ use vcuda_daemon::config::ConfigError;
 use vcuda_daemon::life::{self, Ends, RunError};
 use vcuda_daemon::logging::Logging;
 use vcuda_manager_api::SOCKET_NAME;
+use vcuda_region::directory::{Callers, CallersLock};
 
 use crate::config::{Config, Flags};
 use crate::events::{Events, Severity};
@@ -46,8 +47,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     );
     raise_descriptors();
     if !config.is_own {
-        keeper::displace(&config.root)
-            .map_err(|error| RunError::Unavailable(format!("{}: {error}", config.root.display())))?;
+        keeper::displace(&config.root).map_err(|error| root_failed(&config.root, &error))?;
     }
     if flags.wait {
         tokio::select! {
@@ -60,16 +60,25 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     }
     let (shim, events) = (Arc::<library::Current>::default(), Arc::<Events>::default());
     install(&config, &shim, &events);
+    let callers = if config.is_own {
+        Some(Callers::of(&config.root).map_err(|error| root_failed(&config.root, &error))?)
+    } else {
+        None
+    };
     let parts = Parts::start(&config, &shim, &events).await?;
 
     // Fails without systemd, which is no error.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     info!("ready");
     let socket = config.root.join(SOCKET_NAME);
+    let mut _shut = None;
     loop {
         let asked = tokio::select! {
             asked = signals.next() => asked,
-            () = unused(&parts, &socket), if config.is_own => Asked::End("none: the last tenant has ended"),
+            lock = unused(&parts, &socket, callers.as_ref()) => {
+                _shut = lock;
+                Asked::End("none: the last tenant has ended")
+            }
         };
         match asked {
             Asked::End(name) => {
@@ -96,12 +105,27 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     Ok(())
 }
 
-/// Waits until there has been no tenant for some looks in a row.
-async fn unused(parts: &Parts, socket: &Path) {
+fn root_failed(root: &Path, error: &std::io::Error) -> RunError {
+    RunError::Unavailable(format!("{}: {error}", root.display()))
+}
+
+/// For a user's own manager, waits until there has been no tenant for some looks in a row, nor a caller that could make one. None comes
+/// while the result lives.
+async fn unused(parts: &Parts, socket: &Path, callers: Option<&Callers>) -> Option<CallersLock> {
+    let Some(callers) = callers else { return pending().await };
     let mut looks = 0;
-    while looks < UNUSED_LOOKS {
+    loop {
         tokio::time::sleep(UNUSED_LOOK).await;
         looks = if parts.are_unused(socket) { looks + 1 } else { 0 };
+        if looks >= UNUSED_LOOKS {
+            match callers.shut() {
+                // The last caller may have made a tenant since the look.
+                Ok(Some(lock)) if parts.are_unused(socket) => return Some(lock),
+                Ok(_) => {}
+                // Somebody has removed it, and with it the root.
+                Err(_) => return None,
+            }
+        }
     }
 }
 

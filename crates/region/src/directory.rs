@@ -18,6 +18,7 @@ use std::time::SystemTime;
 
 use vcuda_quota::DeviceConfig;
 
+mod callers;
 mod create;
 mod error;
 mod granted;
@@ -25,6 +26,7 @@ mod held;
 mod in_use;
 mod remove;
 mod users;
+pub use callers::{Callers, CallersLock, call};
 pub use error::DirectoryError;
 pub use granted::{
     GRANT, discard, is_granted, is_used, read_grant, remove_granted, restore_usage, set_grant,

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// Whether `pid` exists in this process's PID namespace, whoever its user is, running or a zombie.
 pub(crate) fn process_exists(pid: u32) -> bool {
@@ -117,6 +118,19 @@ pub(crate) fn try_lock(file: &File, lock: Lock) -> io::Result<bool> {
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
+}
+
+/// Locks, with attempts for at most `within`. Returns `false` if another opening held it all the time.
+pub(crate) fn lock_within(file: &File, lock: Lock, within: Duration) -> io::Result<bool> {
+    let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+    let until_ns = monotonic_ns().saturating_add(within_ns);
+    while !try_lock(file, lock)? {
+        if monotonic_ns() >= until_ns {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(true)
 }
 
 /// Sets the file's times to now. That wakes watchers of the file (inotify(7), `IN_ATTRIB`), which a write to mapped

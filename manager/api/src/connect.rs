@@ -32,8 +32,8 @@ pub enum ConnectError {
 
 /// Connects to the manager at `socket`; every call on the channel ends within `deadline`.
 pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, ConnectError> {
-    // Connected once beforehand: for a missing socket, a channel only says "transport error".
-    UnixStream::connect(socket).await.map_err(|error| connect_error(socket, error))?;
+    // For a missing socket, a channel only says "transport error".
+    look(socket).await?;
     let path = socket.to_owned();
     // The address is not used, but gRPC needs one for its `:authority`.
     Endpoint::from_static("http://localhost")
@@ -45,6 +45,12 @@ pub async fn connect(socket: &Path, deadline: Duration) -> Result<Channel, Conne
         }))
         .await
         .map_err(|error| ConnectError::Transport(socket.to_owned(), error))
+}
+
+/// Whether a process listens at `socket`.
+pub async fn look(socket: &Path) -> Result<(), ConnectError> {
+    let found = UnixStream::connect(socket).await;
+    found.map(drop).map_err(|error| connect_error(socket, error))
 }
 
 fn connect_error(socket: &Path, error: io::Error) -> ConnectError {

@@ -17,7 +17,7 @@ mod connect;
 mod names;
 mod quota;
 
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, connect, look};
 pub use names::{KEY_MAX, REQUEST_MAX, RUN_MAX, is_key, is_name, is_run_name};
 pub use quota::InvalidAmount;
 

@@ -12,8 +12,9 @@ use crate::process::Identity;
 use crate::sys::{self, Lock};
 use crate::usage_reader::UsageReader;
 
-/// Attempts to lock a directory that the manager looks at, a millisecond apart.
-const ATTEMPTS: u32 = 1000;
+/// Time for which the manager may look at a directory, or end, before a caller gives up: that of a call to it. The looks take milliseconds,
+/// and seconds where it lacks processor time.
+const LOOKS_WITHIN: Duration = Duration::from_secs(10);
 
 /// An unused directory, which no process can enter before this is dropped, or the place of one that is gone.
 #[derive(Debug)]
@@ -59,13 +60,10 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|error| DirectoryError::of_open(path, error))?,
         };
-        for _ in 0..ATTEMPTS {
-            if sys::try_lock(&lock, Lock::Shared).map_err(io)? {
-                return Ok(is_linked(path, &lock).then(|| Self { path: path.to_owned(), lock }));
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if !sys::lock_within(&lock, Lock::Shared, LOOKS_WITHIN).map_err(io)? {
+            return Err(DirectoryError::Busy(path.to_owned()));
         }
-        Err(DirectoryError::Busy(path.to_owned()))
+        Ok(is_linked(path, &lock).then(|| Self { path: path.to_owned(), lock }))
     }
 }
 

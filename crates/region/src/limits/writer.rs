@@ -69,14 +69,9 @@ impl Target {
 
     /// Locks out other writers until the guard is dropped.
     fn lock(&self) -> Result<Locked<'_>, WriteError> {
-        for _ in 0..1000 {
-            let taken = sys::try_lock(&self.lock, Lock::Exclusive);
-            if taken.map_err(|error| WriteError::Lock(self.above.clone(), error))? {
-                return Ok(Locked(&self.lock));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Err(WriteError::Busy(self.above.clone()))
+        let is_locked = sys::lock_within(&self.lock, Lock::Exclusive, Duration::from_secs(1))
+            .map_err(|error| WriteError::Lock(self.above.clone(), error))?;
+        if is_locked { Ok(Locked(&self.lock)) } else { Err(WriteError::Busy(self.above.clone())) }
     }
 }
 
