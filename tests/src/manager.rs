@@ -227,3 +227,14 @@ impl Manager<'_> {
         self.kill_and_restart();
     }
 }
+
+impl Drop for Manager<'_> {
+    /// Shows what it said at the end, if a test fails.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.fixture.manager_log()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the manager's log ends:\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+    }
+}
