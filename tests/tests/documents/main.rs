@@ -7,6 +7,7 @@
 )]
 
 mod beliefs;
+mod commands;
 mod documents;
 mod messages;
 mod tutorials;
