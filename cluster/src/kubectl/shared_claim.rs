@@ -1,5 +1,5 @@
-//! Whether a pod uses other requests of a shared claim than the pods before it. Kubelet asks the driver once for each claim, so that
-//! the containers of the later pod would have neither GPU nor limits. No network.
+//! Whether a pod uses the requests of a shared claim together that the pods before it use apart, or the other way round. Kubelet asks the
+//! driver once for each claim, which grants together what containers use together, and each request that none uses by itself. No network.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +26,17 @@ fn of_claim(pod: &Pod, claim: &ResourceClaim, others: &[Pod]) -> Option<Finding>
         .filter(|(_, groups)| !groups.is_empty())
         .collect();
     let (first, theirs) = before.first()?;
-    let is_known = |group: &&Group| before.iter().any(|(_, groups)| groups.contains(*group));
+    let is_by_itself =
+        |group: &Group| group.len() == 1 && theirs.iter().all(|known| known.is_disjoint(group));
+    let is_known =
+        |group: &&Group| before.iter().any(|(_, groups)| groups.contains(*group)) || is_by_itself(group);
     let unknown = own.iter().find(|group| !is_known(group))?;
     let words = |group: &Group| group.iter().map(String::as_str).collect::<Vec<_>>().join(" and ");
     let theirs: Vec<String> = theirs.iter().map(words).collect();
     Some(Finding {
         source: "claim".to_owned(),
         reason: format!(
-            "a container uses {} of claim {name}, which was prepared as pod {} uses it ({}): it has no GPU and no limits",
+            "a container uses {} of claim {name}, which was prepared as pod {} uses it ({}): it has no GPU, or memory of one only",
             words(unknown),
             first.metadata.name.as_deref().unwrap_or_default(),
             theirs.join("; ")
@@ -105,13 +108,16 @@ mod tests {
         let late = pod("late", 3, &[Some("b")]);
         let all = pod("all", 4, &[None]);
         let others = [first.clone(), same.clone()];
+        assert!(found(&late, &others).is_empty(), "granted by itself");
         assert_eq!(
-            found(&late, &others),
+            found(&all, &others),
             [
-                "a container uses b of claim shared, which was prepared as pod first uses it (a): it has no GPU and no limits"
+                "a container uses a and b of claim shared, which was prepared as pod first uses it (a): it has no GPU, or memory of \
+                 one only"
             ]
         );
-        assert!(found(&all, &others)[0].starts_with("a container uses a and b of claim shared"));
+        let together = [pod("together", 1, &[None])];
+        assert!(found(&late, &together)[0].starts_with("a container uses b of claim shared"));
         assert!(found(&same, std::slice::from_ref(&first)).is_empty());
         // It is the later one that has none.
         assert!(found(&first, &[late]).is_empty());

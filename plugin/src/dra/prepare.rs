@@ -103,7 +103,10 @@ impl Preparer {
         let shares = claim::shares(&claim, &asked.uid, &self.shared.node)?;
         let pods = self.pods(&asked.namespace, &claim).await?;
         let requests = shares.iter().map(|share| share.request.clone()).collect();
-        let users = find_users(&pods, &asked.name, &requests)?;
+        let mut users = find_users(&pods, &asked.name, &requests)?;
+        if !claim_annotations::is_of_pod(&claim) {
+            users.add_unused(&requests);
+        }
         for name in &users.other_claims {
             if claims.get_opt(name).await?.as_ref().is_some_and(claim::is_ours) {
                 return Err(PrepareError::TwoClaims(name.clone()));

@@ -30,6 +30,19 @@ pub(crate) struct Users {
 )]
 pub(crate) struct Overlap(String, String);
 
+impl Users {
+    /// Adds the requests that no container uses yet, each as a group of its own: later pods of a shared claim may, for which kubelet asks
+    /// nothing.
+    pub(crate) fn add_unused(&mut self, requests: &BTreeSet<String>) {
+        let used: BTreeSet<&String> = self.groups.iter().flat_map(|group| &group.requests).collect();
+        let unused = requests.iter().filter(|request| !used.contains(request));
+        let unused: Vec<Group> = unused
+            .map(|request| Group { requests: [request.clone()].into(), containers: Vec::new() })
+            .collect();
+        self.groups.extend(unused);
+    }
+}
+
 /// Finds the containers among `pods` that use the claim named `claim`, which has these `requests`.
 pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
     let mut users = Users::default();
@@ -173,6 +186,13 @@ mod tests {
             users_of_claim(pod(&[("c", &[("gpu", "a")]), ("d", &[("gpu", "b")]), ("e", &[])])).unwrap();
         assert_eq!(sets(&each), [("a".to_owned(), 1), ("b".to_owned(), 1)]);
         assert!(each.other_claims.is_empty());
+    }
+
+    #[test]
+    fn requests_that_no_container_uses_are_for_later_pods() {
+        let mut users = users_of_claim(pod(&[("c", &[("gpu", "b")])])).unwrap();
+        users.add_unused(&["a", "b", "c"].map(str::to_owned).into());
+        assert_eq!(sets(&users), [("b".to_owned(), 1), ("a".to_owned(), 0), ("c".to_owned(), 0)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vcuda_tests::dra::claims::{NODE, grants, published, put_claim, put_pod, result};
+use vcuda_tests::dra::claims::{NODE, grants, made_for, pod_path, published, put_claim, put_pod, result};
 use vcuda_tests::resource_api::ResourceApi;
 use vcuda_tests::{Door, Fixture, Running, app, eventually, succeeded};
 
@@ -93,6 +93,76 @@ fn gpus_are_published_once_kubelet_knows_the_driver() {
     assert_eq!(api.slices(), Vec::<Value>::new());
     driver.register();
     published(&api, 1);
+}
+
+/// A kubelet that never answers for the driver, as one that knows it already from before, delays them by 20 s.
+#[test]
+fn gpus_are_published_in_the_end_without_kubelet() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let mut driver = fixture.dra_driver_with(NODE, &api, "");
+    driver.start_alone();
+    eventually("they are published", Duration::from_secs(90), || !api.slices().is_empty());
+    assert!(driver.log().contains("the GPUs are published all the same"), "{}", driver.log());
+}
+
+/// Kubelet before 1.37 undoes a claim also for a pod whose own claims failed. A pod that has ended keeps its phase until its claims are
+/// undone.
+#[test]
+fn a_claim_of_a_pod_that_runs_is_not_undone() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    put_claim(&api, "one", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "p", &[("main", &[("one", "gpu")])]);
+    assert_eq!(driver.prepare("one", "one-uid").error, "");
+    let is_in_state = |state: Value, deleted: Option<&str>| {
+        let mut pod = api.object(&pod_path("p")).unwrap();
+        pod["spec"]["nodeName"] = json!(NODE);
+        pod["metadata"]["deletionTimestamp"] = json!(deleted);
+        let main = json!({"name": "main", "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": state});
+        pod["status"] = json!({"phase": "Running", "containerStatuses": [main]});
+        api.put(&pod_path("p"), &pod);
+    };
+    is_in_state(json!({"running": {}}), None);
+    let refusal = driver.unprepare("one", "one-uid");
+    assert!(refusal.contains("a container of pod p runs"), "{refusal}");
+    assert!(fixture.cdi().join("vcuda.io-claim-one-uid.json").is_file());
+    assert_eq!(grants(&fixture).len(), 1);
+    is_in_state(json!({"terminated": {"exitCode": 0}}), None);
+    assert_eq!(driver.unprepare("one", "one-uid"), "");
+    assert!(grants(&fixture).is_empty());
+    assert_eq!(driver.prepare("one", "one-uid").error, "");
+    is_in_state(json!({"running": {}}), Some("2026-01-01T00:00:00Z"));
+    assert_eq!(driver.unprepare("one", "one-uid"), "", "it is being deleted");
+}
+
+/// Kubelet asks once for a claim, with which a later pod may use another request.
+#[test]
+fn a_later_pod_of_a_shared_claim_finds_its_request_granted() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+    let results = [result("a", &gpus[0], "4Gi", "30"), result("b", &gpus[1], "2Gi", "20")];
+    for (claim, is_own) in [("shared", false), ("own", true)] {
+        put_claim(&api, claim, "p", &results, &json!([]));
+        if is_own {
+            made_for(&api, claim, "p");
+        }
+        put_pod(&api, "p", &[("main", &[(claim, "a")])]);
+        let uid = format!("{claim}-uid");
+        let answer = driver.prepare(claim, &uid);
+        assert_eq!(answer.error, "");
+        let devices: Vec<(Vec<String>, Vec<String>)> =
+            answer.devices.into_iter().map(|one| (one.request_names, one.cdi_device_ids)).collect();
+        let device = |request: &str| vec![format!("vcuda.io/claim={uid}-{request}")];
+        let of_b = if is_own { Vec::new() } else { device("b") };
+        assert_eq!(devices, [(vec!["a".to_owned()], device("a")), (vec!["b".to_owned()], of_b)]);
+        assert_eq!(grants(&fixture).len(), if is_own { 1 } else { 2 });
+        assert_eq!(driver.unprepare(claim, &uid), "");
+    }
 }
 
 /// Kubelet before 1.37 undoes a claim also for a pod whose own claims failed.

@@ -73,6 +73,8 @@ pub(crate) enum PrepareError {
     Amounts(#[from] AmountsError),
     #[error("processes still use grant {0}: vcuda ps shows them; kubelet asks again")]
     Used(String),
+    #[error("a container of pod {0} runs, which has the claim: kubelet asks again")]
+    Running(String),
     #[error(
         "device {0} is not on this node (any more): delete the pod, and the claim if it is not the pod's own"
     )]
@@ -124,7 +126,7 @@ impl PrepareError {
             | Self::Maximum(..)
             | Self::MaximumBelow(..) => "claim",
             Self::Annotation(_) | Self::Amounts(_) => "annotations",
-            Self::Manager(ManagerError::Refused(_)) | Self::Used(_) => "refused",
+            Self::Manager(ManagerError::Refused(_)) | Self::Used(_) | Self::Running(_) => "refused",
             Self::Manager(ManagerError::Unreachable(_)) | Self::Node(_) => "manager",
             Self::Api(_) => "api_server",
             Self::NoDevice(_) => "device",

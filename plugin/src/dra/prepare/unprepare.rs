@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::{PrepareError, Preparer, check_uid, key_prefix};
@@ -15,12 +18,15 @@ impl Preparer {
     /// Removes a claim's files and releases its grants. A claim that is not prepared counts as unprepared.
     pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
         check_uid(uid)?;
+        // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
+        // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
+        if let Some(record) = self.shared.store.read::<ClaimRecord>(uid)? {
+            self.wait_for_pods_to_end(&record).await?;
+        }
         let _lock = self.lock.lock().await;
         let prefix = key_prefix(uid);
         let mut grants = self.shared.manager.list().await?;
         grants.retain(|grant| grant.key.starts_with(&prefix));
-        // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
-        // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
         for grant in &grants {
             let ended = timeout(USE_ENDS, self.wait_for_use_to_end(&grant.id)).await;
             ended.unwrap_or_else(|_| Err(PrepareError::Used(grant.id.clone())))?;
@@ -37,10 +43,49 @@ impl Preparer {
         Ok(())
     }
 
+    /// Waits until no container runs of a pod that has the claim. Kubelet tells the end of a pod's containers before it asks, and the API
+    /// server may hear of it later.
+    async fn wait_for_pods_to_end(&self, record: &ClaimRecord) -> Result<(), PrepareError> {
+        let until = Instant::now() + USE_ENDS;
+        while let Some(pod) = self.running_pod(record).await? {
+            if Instant::now() >= until {
+                return Err(PrepareError::Running(pod));
+            }
+            sleep(USE_ENDS / 4).await;
+        }
+        Ok(())
+    }
+
+    /// A pod of this node that has the claim, is not being deleted, and has a container that runs. Its phase does not tell: kubelet keeps
+    /// the phase of a pod that has ended until its claims are undone (`PodCouldHaveRunningContainers`).
+    async fn running_pod(&self, record: &ClaimRecord) -> Result<Option<String>, PrepareError> {
+        let claims: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &record.namespace);
+        let claim = claims.get_opt(&record.name).await?;
+        let Some(claim) = claim.filter(|claim| claim.metadata.uid.as_ref() == Some(&record.uid)) else {
+            return Ok(None);
+        };
+        let pods = match self.pods(&record.namespace, &claim).await {
+            Err(PrepareError::NoPod) => return Ok(None),
+            found => found?,
+        };
+        let running = pods.into_iter().find(|pod| is_running_on(pod, &self.shared.node));
+        Ok(running.and_then(|pod| pod.metadata.name))
+    }
+
     async fn wait_for_use_to_end(&self, id: &str) -> Result<(), PrepareError> {
         while self.shared.manager.is_used(id).await? {
             sleep(USE_ENDS / 10).await;
         }
         Ok(())
     }
+}
+
+fn is_running_on(pod: &Pod, node: &str) -> bool {
+    let is_here = pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(node));
+    let status = pod.status.iter();
+    let mut containers = status
+        .flat_map(|status| [&status.init_container_statuses, &status.container_statuses])
+        .flat_map(|statuses| statuses.iter().flatten());
+    let runs = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    is_here && pod.metadata.deletion_timestamp.is_none() && containers.any(runs)
 }
