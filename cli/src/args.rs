@@ -75,8 +75,9 @@ Promises (--cores of fixed and burst) are kept before anything else. What is \
 left goes by --priority, then policy, then --weight; each tenant that wants GPU \
 time gets some. See docs/policies.md.
 
-Exit status: the command's own; 64 wrong use, also no GPU; 69 vcuda's own \
-libraries are missing; 1 another failure of vcuda; 126 the command cannot be \
+Exit status: the command's own; 64 wrong use, also no GPU; 69 not now: \
+the manager does not answer or cannot write, or vcuda's libraries are \
+missing; 1 another failure of vcuda; 126 the command cannot be \
 executed; 127 it was not found.";
 
 const SIM_EXAMPLES: &str = "\

@@ -22,6 +22,7 @@ use vcuda_region::directory;
 use crate::args::DoctorArgs;
 use crate::config::Environment;
 use crate::failure::Failure;
+use crate::inventory::Inventory;
 use crate::output::Output;
 use crate::render::words::width as columns;
 
@@ -97,8 +98,9 @@ pub(crate) fn doctor(args: &DoctorArgs, environment: &Environment) -> Result<(),
 
 /// Checks the machine and the tenants; inside a tenant or with a command, also the whole chain to the driver.
 pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Finding> {
-    // As for `smi` and `set`: a named machine takes the place of the driver.
-    let is_simulated = args.sim || environment.machine.is_some();
+    // As for `smi` and `set`: a named machine takes the place of the driver, and one that is there the place of a missing driver.
+    let is_asked = args.sim || environment.machine.is_some();
+    let is_simulated = is_asked || matches!(Inventory::find(environment, false), Ok(Inventory::Simulated(_)));
     let tenant = directory::resolve(environment.tenant.as_deref());
     let places = container::Places::real();
     let is_container = tenant.as_deref() == Some(Path::new(directory::MANAGED)) || places.has_preload();
@@ -107,6 +109,11 @@ pub(crate) fn findings(args: &DoctorArgs, environment: &Environment) -> Vec<Find
         findings.extend(container::findings(&places, !is_simulated));
     } else {
         findings.extend(machine::own_files(is_simulated, environment));
+    }
+    if is_simulated && !is_asked {
+        let remedy = "install NVIDIA's driver, in a container start it with the GPU";
+        let seen = "none is found: as `vcuda smi` does, this looks at the simulated machine of earlier runs";
+        findings.push(Finding::note("NVIDIA driver", seen, remedy));
     }
     findings.extend(machine::findings(is_simulated, environment));
     match tenant {

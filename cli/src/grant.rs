@@ -56,7 +56,9 @@ fn named(node: &ManagerClient, names: &[String]) -> Result<Vec<Grant>, Failure> 
 
 pub(crate) fn unknown(node: &ManagerClient, name: &str) -> Failure {
     let known = node.list().unwrap_or_default();
-    let known: Vec<&str> = known.iter().map(|grant| grant.id.as_str()).collect();
+    // As `grant list` shows them.
+    let known: Vec<&str> =
+        known.iter().filter(|grant| !grant.transient).map(|grant| grant.id.as_str()).collect();
     Failure::Usage(if known.is_empty() {
         format!("grant {name}: no such grant; there is none (`vcuda grant create {name} ...` makes one)")
     } else {

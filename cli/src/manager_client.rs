@@ -8,6 +8,7 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
@@ -49,6 +50,10 @@ const WAITS_IN_SILENCE: Duration = Duration::from_secs(2);
 /// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
 const STARTS_WITHIN_NS: u64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
+/// Time for which a manager that did not answer is not asked again (ns).
+const STAYS_SILENT_NS: u64 = 10_000_000_000;
+/// The manager that did not answer this process, and until when it is not asked again (`CLOCK_MONOTONIC`, ns).
+static SILENT: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
 
 /// Connection to a manager that answers.
 #[derive(Debug)]
@@ -74,6 +79,18 @@ impl ManagerClient {
         match ManagerClient::reach(environment)? {
             Ok(node) => Ok(Ok(node)),
             Err(unreached) if unreached.iter().all(Unreached::is_usual) => Ok(Err(Down::of(&unreached))),
+            Err(unreached) => Err(failure_of(unreached)),
+        }
+    }
+
+    /// As [`ManagerClient::find_or_down`], for commands that show figures: of a manager that hangs, too, the tenants' files tell them.
+    pub(crate) fn find_or_files(
+        environment: &Environment,
+    ) -> Result<Result<ManagerClient, Option<Down>>, Failure> {
+        let may_be_without = |one: &Unreached| one.is_usual() || one.is_silent();
+        match ManagerClient::reach(environment)? {
+            Ok(node) => Ok(Ok(node)),
+            Err(unreached) if unreached.iter().all(may_be_without) => Ok(Err(Down::of(&unreached))),
             Err(unreached) => Err(failure_of(unreached)),
         }
     }
@@ -162,6 +179,20 @@ impl ManagerClient {
     }
 
     pub(crate) fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
+        // A command with several questions waits once.
+        let silent = SILENT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if silent.is_some_and(|(known, until_ns)| known == socket && clock::now_ns() < until_ns) {
+            return Err(Unreached::Silent(socket.to_owned()));
+        }
+        let reached = ManagerClient::connected(socket);
+        if matches!(reached, Err(Unreached::Silent(_))) {
+            let until_ns = clock::now_ns().saturating_add(STAYS_SILENT_NS);
+            *SILENT.lock().unwrap_or_else(PoisonError::into_inner) = Some((socket.to_owned(), until_ns));
+        }
+        reached
+    }
+
+    fn connected(socket: &Path) -> Result<ManagerClient, Unreached> {
         enough_descriptors(FEWEST_DESCRIPTORS).map_err(Unreached::Runtime)?;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
@@ -376,16 +407,24 @@ fn is_late(status: &Status) -> bool {
     status.code() == Code::DeadlineExceeded || status.message() == TIMED_OUT
 }
 
+/// Whether the connection ended during the call: then the message is the HTTP library's.
+fn is_broken_off(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
 /// Failure with the manager's message. The exit status tells whether the user or the operator has to act.
 fn refused(status: &Status) -> Failure {
     let words = status.message();
     match status.code() {
-        Code::InvalidArgument | Code::NotFound | Code::AlreadyExists => Failure::Usage(words.to_owned()),
-        Code::Unavailable => Failure::Unavailable(format!("the manager cannot do this now: {words}")),
         _ if is_late(status) => Failure::Unavailable(format!(
             "the manager did not answer within {} s; `vcuda doctor` looks at it",
             DEADLINE.as_secs()
         )),
+        _ if is_broken_off(status) => {
+            Failure::Unavailable("the manager has ended meanwhile; start the command again".to_owned())
+        }
+        Code::InvalidArgument | Code::NotFound | Code::AlreadyExists => Failure::Usage(words.to_owned()),
+        Code::Unavailable => Failure::Unavailable(format!("the manager cannot do this now: {words}")),
         Code::Unimplemented => Failure::Failed(
             "the manager is older than this vcuda and does not know the call; update it".to_owned(),
         ),

@@ -49,7 +49,11 @@ fn one_line(message: &str) -> String {
     let line = words.join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     if line.ends_with("not provided: <CMD>...") {
-        return "no command to run; write it after `--`, for example: vcuda run --memory 4GiB -- python train.py".to_owned();
+        let example = match message.contains("vcuda sim") {
+            true => "vcuda sim -- ./program",
+            false => "vcuda run --memory 4GiB -- python train.py",
+        };
+        return format!("no command to run; write it after `--`, for example: {example}");
     }
     // Only the usage of commands that take a command after `--` contains this text.
     if line.starts_with("unexpected argument") && !line.contains("'-") && message.contains("-- <CMD>") {

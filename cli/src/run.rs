@@ -167,7 +167,6 @@ fn enter(
             Err(Failure::Unavailable(_)) if !node.is_there() && clock::now_ns() < until_ns => {
                 node = ManagerClient::for_run(environment, machine)?;
             }
-            Err(Failure::Unavailable(words)) => return Err(Failure::Failed(words)),
             Err(failure) => return Err(failure),
         }
     }

@@ -44,7 +44,7 @@ impl SnapshotSource {
         let tenant = directory::resolve(environment.tenant.as_deref());
         let mut down = None;
         if tenant.is_none() {
-            match ManagerClient::find_or_down(environment)? {
+            match ManagerClient::find_or_files(environment)? {
                 Ok(node) if !is_simulated || has_machine(&node, environment)? => {
                     return Ok(SnapshotSource::Manager(node));
                 }

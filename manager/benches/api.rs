@@ -60,6 +60,7 @@ fn serve_in(scratch: &Path) -> Grants {
         node: String::new(),
         root: String::new(),
         started_unix_ms: 0,
+        simulated_machine: String::new(),
         shim: std::sync::Arc::default(),
     };
     let problems = Arc::default();

@@ -217,7 +217,18 @@ impl Config {
     pub fn check_files(&self) -> Result<(), ConfigError> {
         let library = self.shim_library.as_deref().map(library::read_library).transpose();
         let program = self.vcuda_program.as_deref().map(library::read_program).transpose();
-        library.and(program).map(drop).map_err(|error| ConfigError::Together(error.to_string()))
+        library.and(program).map(drop).map_err(|error| ConfigError::Together(error.to_string()))?;
+        let named = [
+            ("nvml_library", self.nvml_library.as_deref()),
+            ("cuda_library", self.cuda_library.as_deref()),
+            ("cdi.driver_root", Some(&*self.cdi.driver_root)),
+        ];
+        // A name without a folder is searched by the loader.
+        let named = named.into_iter().filter_map(|(key, path)| Some((key, path?)));
+        let mut missing = named.filter(|(_, path)| path.is_absolute() && !path.exists());
+        missing.next().map_or(Ok(()), |(key, path)| {
+            Err(ConfigError::Together(format!("{key} = \"{}\": there is no such file; mend or remove the line", path.display())))
+        })
     }
 
     fn check(self) -> Result<Config, ConfigError> {

@@ -103,7 +103,7 @@ impl Events {
         }
     }
 
-    /// Reports an event, unless the same was reported just now. What a person should look into is logged.
+    /// Reports an event and logs it, unless the same was reported just now.
     pub fn report(&self, report: Report) {
         self.report_at(report, unix_ms());
     }
@@ -131,7 +131,9 @@ impl Events {
             return;
         }
         match report.severity {
-            Severity::Info => {}
+            Severity::Info => {
+                tracing::info!(reason = &*report.reason, container = report.tenant, "{}", report.message)
+            }
             Severity::Warning => {
                 tracing::warn!(reason = &*report.reason, container = report.tenant, "{}", report.message)
             }
@@ -144,11 +146,8 @@ impl Events {
         let _ = self.told.send(event);
     }
 
-    /// Reports an event about a tenant, or about none, and logs it.
+    /// Reports an event about a tenant, or about none.
     pub fn say(&self, severity: Severity, reason: &'static str, message: String, tenant: Option<&str>) {
-        if severity == Severity::Info {
-            tracing::info!(reason, container = tenant, "{message}");
-        }
         self.report(Report {
             severity,
             reason: reason.into(),

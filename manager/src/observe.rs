@@ -86,6 +86,8 @@ pub struct Device {
     pub denied: u64,
     /// Size of the last one (bytes); 0 if it is not known.
     pub denied_bytes: u64,
+    /// Memory of the tenant then (bytes).
+    pub denied_used_bytes: u64,
     /// Launches since the directory was made, including those of dead processes.
     pub launches: u64,
     /// GPU time charged to the tenant since its directory was made (ns).
@@ -115,6 +117,7 @@ impl Device {
             overhead_bytes: 0,
             denied: 0,
             denied_bytes: 0,
+            denied_used_bytes: 0,
             launches: 0,
             served_ns: 0,
             held_ns: 0,

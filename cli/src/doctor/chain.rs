@@ -51,7 +51,11 @@ pub(super) fn check_new_tenant(is_simulated: bool, environment: &Environment) ->
     }
     arguments.push("--");
     match probe(&arguments) {
-        Ok(report) => links(&report, Some(limit), false),
+        Ok(report) => {
+            let quota = format!("{}: half of the smallest GPU", MemorySize(limit));
+            let own = Finding::ok("quota of this check", quota);
+            std::iter::once(own).chain(links(&report, Some(limit), false)).collect()
+        }
         Err(finding) => vec![finding],
     }
 }

@@ -3,14 +3,14 @@
 use vcuda_manager_api::v1::{Container, SuspendState};
 
 use super::manager::{self, Answers};
-use super::{Finding, suspension, tenants};
+use super::{Finding, oversubscription, suspension, tenants};
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::manager_client::ManagerClient;
 use crate::render::state_name;
 use crate::suspend;
 
-/// Findings for the tenant `name`: its manager, its GPUs, its quota, its processes, and whether it can be suspended.
+/// Findings for the tenant `name`: its manager, its GPUs, its quota and those beside it, its processes, and whether it can be suspended.
 pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Finding>, Failure> {
     let node = ManagerClient::required(environment)?;
     let ids = suspend::ids(&node, &[name.to_owned()])?;
@@ -22,6 +22,16 @@ pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Find
         findings.extend(manager::of_devices(&node, &answers.status, one));
         findings.extend(suspension::of_checks(node.check_suspend(&container.id)?));
     }
+    let of_these = |container: &&Container| ids.contains(&container.id);
+    let gpus: Vec<&str> = answers
+        .containers
+        .iter()
+        .filter(of_these)
+        .flat_map(|container| container.devices.iter().map(|device| device.gpu_uuid.as_str()))
+        .collect();
+    findings.extend(oversubscription::findings(false, environment, &answers.containers, |gpu| {
+        gpus.contains(&gpu)
+    }));
     Ok(findings)
 }
 

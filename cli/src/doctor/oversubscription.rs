@@ -16,7 +16,13 @@ struct OfTenant {
     is_suspendable: bool,
 }
 
-pub(super) fn findings(is_simulated: bool, environment: &Environment, tenants: &[Container]) -> Vec<Finding> {
+/// Findings for the GPUs whose UUID is wanted.
+pub(super) fn findings(
+    is_simulated: bool,
+    environment: &Environment,
+    tenants: &[Container],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<Finding> {
     let gpus =
         Inventory::find(environment, is_simulated).and_then(|inventory| inventory.gpus()).unwrap_or_default();
     let of_tenant = |tenant: &Container| {
@@ -33,7 +39,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment, tenants: &
             quotas.iter().filter(|one| one.gpu_uuid == gpu.uuid.to_string()).collect();
         [too_much_memory(gpu, &of_this), too_much_time(gpu, &of_this)]
     };
-    gpus.iter().flat_map(of_gpu).flatten().collect()
+    gpus.iter().filter(|gpu| is_wanted(&gpu.uuid.to_string())).flat_map(of_gpu).flatten().collect()
 }
 
 fn too_much_memory(gpu: &Gpu, quotas: &[&OfTenant]) -> Option<Finding> {

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::Finding;
+use super::{Finding, Health};
 use crate::config::Environment;
 
 const LINK: &str = "program";
@@ -49,7 +49,7 @@ fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
     }
     if let Some(interpreter) = script_interpreter(&head).filter(|_| depth < 4) {
         return match find(interpreter.as_ref(), environment) {
-            Some(interpreter) => examine(&interpreter, environment, depth + 1),
+            Some(interpreter) => of_script(examine(&interpreter, environment, depth + 1), path),
             None => {
                 let seen = format!("{shown} is a script for {interpreter}, which is not there");
                 Finding::broken(LINK, seen, "install it, or correct the script's first line")
@@ -77,6 +77,16 @@ fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
             "name the program itself",
         ),
     }
+}
+
+/// The finding for a script's interpreter.
+fn of_script(found: Finding, script: &Path) -> Finding {
+    if found.health != Health::Ok {
+        return found;
+    }
+    let seen =
+        format!("{}, for the script {}; what that starts is not looked at", found.seen, script.display());
+    Finding { seen, ..found }
 }
 
 fn read_head(path: &Path) -> std::io::Result<Vec<u8>> {

@@ -25,7 +25,7 @@ pub(super) fn findings(is_simulated: bool, environment: &Environment, answers: &
         return vec![Finding::ok("tenants", "none is running")];
     }
     let each = answers.containers.iter().flat_map(|container| of_container(container, answers));
-    each.chain(oversubscription::findings(is_simulated, environment, &answers.containers)).collect()
+    each.chain(oversubscription::findings(is_simulated, environment, &answers.containers, |_| true)).collect()
 }
 
 /// Findings for one tenant: its memory on each GPU, what the audit found, and processes without the shim.
@@ -99,6 +99,9 @@ impl MemoryUse {
         let seen =
             format!("{uuid}: {} of {} in use", MemorySize(self.used_bytes), words_of(self.limit_bytes));
         match self.denied {
+            0 if self.used_bytes > self.limit_bytes => {
+                Finding::note(link, format!("{seen}: nothing is taken away, and nothing more granted"), more)
+            }
             0 => Finding::ok(link, seen),
             denied => {
                 let seen =

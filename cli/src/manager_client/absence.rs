@@ -20,23 +20,29 @@ pub(crate) enum Absence {
     Silent(String),
 }
 
-/// A manager that has ended and left its socket behind. What it granted goes on.
+/// A manager that has ended and left its socket behind, or that hangs. What it granted goes on.
 #[derive(Debug)]
 pub(crate) struct Down {
     socket: PathBuf,
+    is_silent: bool,
 }
 
 impl Down {
-    /// The nearest of these sockets that was left behind.
+    /// The nearest of these sockets that was left behind, or whose manager hangs.
     pub(super) fn of(unreached: &[Unreached]) -> Option<Down> {
+        let down = |socket: &PathBuf, is_silent| Some(Down { socket: socket.clone(), is_silent });
         unreached.iter().find_map(|one| match one {
-            Unreached::Socket(ConnectError::Dead(socket)) => Some(Down { socket: socket.clone() }),
+            Unreached::Socket(ConnectError::Dead(socket)) => down(socket, false),
+            Unreached::Silent(socket) => down(socket, true),
             _ => None,
         })
     }
 
     /// What a command says that works without a manager.
     pub(crate) fn words(&self) -> String {
+        if self.is_silent {
+            return format!("the manager of {} does not answer", self.socket.display());
+        }
         ConnectError::Dead(self.socket.clone()).to_string()
     }
 

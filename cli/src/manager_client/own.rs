@@ -1,6 +1,6 @@
 //! The user's own manager, which `vcuda run` starts where no other one can be used. It ends with the last run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) fn connect(root: &Path, machine: Option<&Path>) -> Result<ManagerClie
     let mut start_ns = begun_ns;
     loop {
         let why = match ManagerClient::at(&root.join(SOCKET_NAME)) {
-            Ok(node) => return Ok(node),
+            Ok(node) => return serving(node, root, machine),
             // One that is silent may lack processor time.
             Err(why) if why.is_not_running() || why.is_silent() => why,
             Err(why) => return Err(why.into()),
@@ -54,6 +54,27 @@ pub(crate) fn connect(root: &Path, machine: Option<&Path>) -> Result<ManagerClie
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// The manager, if its GPUs are those of this simulated machine, or real ones. A user's own manager serves the GPUs of the command that
+/// started it.
+fn serving(node: ManagerClient, root: &Path, machine: Option<&Path>) -> Result<ManagerClient, Failure> {
+    let served = PathBuf::from(node.status()?.simulated_machine);
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if real(&served) == real(machine.unwrap_or(Path::new(""))) {
+        return Ok(node);
+    }
+    let words = |machine: &Path| match machine.as_os_str().is_empty() {
+        true => "the real GPUs".to_owned(),
+        false => format!("the simulated machine {}", machine.display()),
+    };
+    Err(Failure::Unavailable(format!(
+        "your manager ({}) has {}, and this is for {}: wait until its runs have ended (`vcuda ps`), or set XDG_RUNTIME_DIR to another \
+         folder for this",
+        root.display(),
+        words(&served),
+        words(machine.unwrap_or(Path::new("")))
+    )))
 }
 
 /// As [`connect`], for the GPUs that this user's commands show.

@@ -77,8 +77,11 @@ fn limits_in(directory: &Path) -> Result<Vec<u8>, Failure> {
 
 /// Limits of the tenants that this user may read: those of its own, and of the manager.
 pub(super) fn limits(environment: &Environment) -> Vec<Part> {
-    let manager = ManagerClient::find(environment).ok().flatten();
-    let manager = manager.and_then(|node| Some(PathBuf::from(node.status().ok()?.root)));
+    let manager = match ManagerClient::find_or_files(environment) {
+        Ok(Ok(node)) => node.status().ok().map(|status| PathBuf::from(status.root)),
+        Ok(Err(down)) => down.map(|down| down.root().to_owned()),
+        Err(_) => None,
+    };
     let mut roots: Vec<PathBuf> = environment.runtime_root().ok().into_iter().chain(manager).collect();
     roots.dedup();
     let tenants = roots.iter().flat_map(|root| directory::list(root).unwrap_or_default());

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 use vcuda_quota::parse_time;
 
 /// Format of log lines.
@@ -93,9 +94,13 @@ impl FromStr for Filter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        EnvFilter::try_new(text)
-            .map(|_| Self(text.to_owned()))
-            .map_err(|error| format!("{error}; write for example debug, or info,vcuda_manager=debug"))
+        let refused = |why: String| format!("{why}; write for example debug, or info,vcuda_manager=debug");
+        // Taken for a module, which would log nothing else, not even errors.
+        let is_wrong = |part: &&str| !part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err();
+        if let Some(word) = text.split(',').map(str::trim).find(is_wrong) {
+            return Err(refused(format!("\"{word}\" is no level")));
+        }
+        EnvFilter::try_new(text).map(|_| Self(text.to_owned())).map_err(|error| refused(error.to_string()))
     }
 }
 

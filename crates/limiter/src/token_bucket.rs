@@ -58,13 +58,15 @@ pub struct TokenBucket {
     pub served_ns: AtomicU64,
     /// Forgiven debt (ns of GPU time).
     pub forgiven_ns: AtomicU64,
-    reserved_percentile: AtomicU64,
+    /// Most memory that a process of the tenant had at once, also one that has ended (bytes).
+    pub peak_bytes: AtomicU64,
     /// Number of refused reservations of memory.
     pub denied: AtomicU64,
     context_bytes: [AtomicU64; 2],
     /// Size of the last refused reservation (bytes).
     pub denied_bytes: AtomicU64,
-    reserved_context: AtomicU64,
+    /// Memory of the tenant at that refusal (bytes).
+    pub denied_used_bytes: AtomicU64,
     /// Number of copies between host and device.
     pub host_copies: AtomicU64,
     /// Bytes of those copies.
@@ -101,11 +103,11 @@ impl Default for TokenBucket {
             reserved_wake: core::array::from_fn(|_| AtomicU64::new(0)),
             served_ns: AtomicU64::new(0),
             forgiven_ns: AtomicU64::new(0),
-            reserved_percentile: AtomicU64::new(0),
+            peak_bytes: AtomicU64::new(0),
             denied: AtomicU64::new(0),
             context_bytes: core::array::from_fn(|_| AtomicU64::new(0)),
             denied_bytes: AtomicU64::new(0),
-            reserved_context: AtomicU64::new(0),
+            denied_used_bytes: AtomicU64::new(0),
             host_copies: AtomicU64::new(0),
             host_copied_bytes: AtomicU64::new(0),
             overran_ns: AtomicU64::new(0),
@@ -182,11 +184,20 @@ impl TokenBucket {
         }
     }
 
-    /// Counts a refused reservation of memory, and notes its size.
-    pub fn count_denied(&self, bytes: u64) {
+    /// Counts a refused reservation of memory, and notes its size and the memory that the tenant had.
+    pub fn count_denied(&self, bytes: u64, used_bytes: u64) {
         // First, so that a reader that sees the count sees a size.
         self.denied_bytes.store(bytes, Ordering::Relaxed);
+        self.denied_used_bytes.store(used_bytes, Ordering::Relaxed);
         self.denied.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes the most memory that a process has had at once.
+    #[inline]
+    pub fn note_peak(&self, bytes: u64) {
+        if bytes > self.peak_bytes.load(Ordering::Relaxed) {
+            self.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Number of refused reservations of memory, including those of dead processes.

@@ -66,13 +66,16 @@ impl fmt::Display for ParseError {
                 );
             }
             Self::NoUnit { number } => {
-                // No GPU has 1024 GiB: such a number was meant in MiB, as in nvidia-smi.
-                let is_small = number.parse::<f64>().is_ok_and(|number| number < 1024.0);
-                let unit = if is_small { "GiB" } else { "MiB" };
-                return write!(
-                    f,
-                    "a number without a unit; write for example {number}{unit}, or {number}B for bytes"
-                );
+                // No GPU has 1024 GiB: such a number was meant in MiB, as in nvidia-smi. Nor has one 16 TiB: bytes.
+                return match number.parse::<f64>() {
+                    Ok(large) if large >= 16_777_216.0 => {
+                        write!(f, "a number without a unit; write {number}B if it is bytes, or for example 4GiB")
+                    }
+                    found => {
+                        let unit = if found.is_ok_and(|number| number < 1024.0) { "GiB" } else { "MiB" };
+                        write!(f, "a number without a unit; write for example {number}{unit}, or {number}B for bytes")
+                    }
+                };
             }
             Self::NoMemory => "a tenant without memory cannot use the GPU; write for example 4Gi",
             Self::Fraction => "not a whole number of bytes; write for example 1536Mi",

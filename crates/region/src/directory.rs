@@ -33,6 +33,7 @@ pub use granted::{
     usage_bytes_max,
 };
 pub use held::{Unused, lock_unused};
+pub use remove::tenant_of_name;
 use remove::{is_abandoned, remove};
 use users::homes;
 pub use users::{is_below, locate, user_of};

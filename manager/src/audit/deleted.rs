@@ -79,7 +79,7 @@ impl DeletedFiles {
         if !directory::is_below(&self.root, directory) || (name != "limits" && name != "usage") {
             return None;
         }
-        Some(directory.file_name()?.to_string_lossy().into_owned())
+        Some(directory::tenant_of_name(&directory.file_name()?.to_string_lossy()).to_owned())
     }
 }
 
@@ -138,6 +138,13 @@ mod tests {
             DeletedFiles::new(root.path()).tenant_of(own.id()),
             Some("web-1".to_owned()),
             "by its name"
+        );
+        let removed = tenants.join(".dead-web-1-77");
+        fs::rename(&directory, &removed).unwrap();
+        assert_eq!(
+            DeletedFiles::new(root.path()).tenant_of(own.id()),
+            Some("web-1".to_owned()),
+            "by the name under which it is removed"
         );
         // Known only by its inode, as the name identifies no tenant.
         let nothing = root.path().join("nothing");

@@ -214,9 +214,9 @@ impl Audit {
                         bytes => MemorySize(bytes).to_string(),
                     };
                     let text = format!(
-                        "{more} refusal(s) of memory, the last of {}: {} of {limit} are used; {}",
+                        "{more} refusal(s) of memory, the last of {}, when {} of {limit} were used; {}",
                         MemorySize(device.denied_bytes),
-                        MemorySize(device.used_bytes),
+                        MemorySize(device.denied_used_bytes),
                         more_memory(is_pod(&tenant.id)),
                     );
                     self.report(Finding::new(MEMORY_DENIED, Some(&tenant.id), Some(device.gpu), None, text));

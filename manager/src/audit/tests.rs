@@ -177,11 +177,12 @@ fn a_refusal_names_the_size_that_was_asked_for_and_what_its_reader_can_do() {
     for tenant in &mut bench.snapshot.tenants {
         tenant.devices[0].denied = 1;
         tenant.devices[0].denied_bytes = 3 * GIB;
+        tenant.devices[0].denied_used_bytes = GIB / 2;
     }
     bench.told(1, &[]);
     let (events, _) = bench.audit.events.listen(0);
     let texts: Vec<String> = events.into_iter().map(|event| event.report.message).collect();
-    let all = "1 refusal(s) of memory, the last of 3 GiB: 512 MiB of 1 GiB are used; ";
+    let all = "1 refusal(s) of memory, the last of 3 GiB, when 512 MiB of 1 GiB were used; ";
     assert!(texts.iter().all(|text| text.starts_with(all)), "{texts:?}");
     assert!(texts[0].contains("annotation vcuda.io/memory") && !texts[0].contains("vcuda set"), "{texts:?}");
     assert!(texts[1].contains("vcuda set"), "{texts:?}");

@@ -71,11 +71,11 @@ impl SlotProcesses {
         let uses = || self.living.iter().map(|(process, _)| own(process));
         device.overhead_bytes =
             uses().fold(0_u64, |sum, one| sum.saturating_add(one.overhead_bytes)).min(device.used_bytes);
-        let peak = uses().map(|one| one.peak_bytes).max().unwrap_or(0);
-        device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(peak);
         let bucket = reader.bucket(index)?;
+        device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(bucket.peak_bytes);
         device.denied = bucket.denied;
         device.denied_bytes = bucket.denied_bytes;
+        device.denied_used_bytes = bucket.denied_used_bytes;
         device.served_ns = bucket.served_ns;
         device.forgiven_ns = bucket.forgiven_ns;
         device.host_copies = bucket.host_copies;

@@ -209,7 +209,7 @@ mod tests {
             let _slot = usage.claim(&me).unwrap();
             let snapshot = round.snapshot(now_ns);
             let bucket = usage.bucket(DeviceIndex::new(0).unwrap());
-            (0..denied).for_each(|_| bucket.count_denied(1));
+            (0..denied).for_each(|_| bucket.count_denied(1, 0));
             drop(made);
             std::fs::remove_dir_all(root.path().join("containers/a")).unwrap();
             snapshot

@@ -91,6 +91,7 @@ impl GrantsService {
 impl grants_server::Grants for GrantsService {
     async fn create(&self, request: Request<v1::CreateGrantRequest>) -> Result<Response<v1::Grant>, Status> {
         let time = deadline_of(&request, self.deadline);
+        let user = owner::changer_of(&request);
         let limits = self.grants.users();
         let caller = owner::caller_of(&request, limits).await?;
         let connected = request.extensions().get::<Caller>().map(|caller| caller.uid);
@@ -113,6 +114,7 @@ impl grants_server::Grants for GrantsService {
         let owner = owner::of_new_grant(caller, named, limits).await?;
         let create = convert::create(request, owner)?;
         let grant = within(time, async { Ok(self.grants.create(create).await?) }).await?;
+        tracing::info!(container = %grant.id, user, "granted");
         Ok(Response::new(self.shown(&grant)))
     }
 

@@ -36,6 +36,8 @@ pub struct About {
     pub root: String,
     /// Start time (milliseconds since 1970-01-01 UTC).
     pub started_unix_ms: i64,
+    /// Directory of the simulated machine whose GPUs these are; empty for real ones.
+    pub simulated_machine: String,
     /// The shim that new containers get.
     pub shim: Arc<library::Current>,
 }
@@ -256,6 +258,7 @@ impl node_server::Node for NodeService {
             program,
             shim_preload,
             may_have_grants,
+            simulated_machine: self.about.simulated_machine.clone(),
             has_driver_limits: self.grants.inventory().has_memory_limits,
             cdi_directory: self.grants.devices().place().map(path).unwrap_or_default(),
         }))

@@ -172,7 +172,7 @@ impl Device {
     #[cold]
     fn deny(&'static self, denied: &ledger::Denied) -> Denied {
         if let (Some((_, index)), Some(slot)) = (self.region(), self.shim().slot()) {
-            slot.count_denied(index, denied.requested_bytes);
+            slot.count_denied(index, denied);
         }
         self.shim().log(format_args!("denied on {}: {denied}", self.uuid));
         Denied

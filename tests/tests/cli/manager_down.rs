@@ -48,6 +48,29 @@ fn what_shows_figures_says_so_and_shows_what_was_granted() {
     }
 }
 
+/// One that is stopped accepts connections and does not answer.
+#[test]
+fn of_a_manager_that_hangs_the_files_tell() {
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    fixture.grant("web", &["--memory", "4GiB"]);
+    let program = holding(&mut fixture.in_grant("web", app("hold", Door::Dlsym)), 100 * MIB);
+    manager.signal(libc::SIGSTOP);
+    let (table, archive) = (fixture.output(["smi"]), fixture.home().join("bundle.tar.gz"));
+    assert!(table.status.success() && text(&table).contains("does not answer"), "{}", text(&table));
+    let shown = String::from_utf8_lossy(&table.stdout);
+    assert!(shown.contains("web-1") && shown.contains(&program.0.id().to_string()), "{shown}");
+    let bundle = fixture.output(["support-bundle", archive.to_str().unwrap()]);
+    assert!(bundle.status.success(), "{}", text(&bundle));
+    // It waits once, and not for each part.
+    assert_eq!(text(&bundle).matches("has not answered yet").count(), 1, "{}", text(&bundle));
+    let listed = Command::new("tar").arg("-tzf").arg(&archive).output().unwrap();
+    for part in ["smi.txt", "ps.txt", "doctor.txt", "versions.txt", "limits/web-1"] {
+        assert!(text(&listed).contains(part), "{part}: {}", text(&listed));
+    }
+    manager.signal(libc::SIGCONT);
+}
+
 #[test]
 fn a_table_without_tenants_does_not_propose_a_new_one() {
     let fixture = Fixture::new();

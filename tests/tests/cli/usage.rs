@@ -83,6 +83,21 @@ fn usage_outlives_tenants_restarts_and_a_kill() {
     assert_eq!(row(&fixture, "namespace", "").unwrap()["denials"], before["denials"]);
 }
 
+/// A short run may begin and end between two looks of the manager, and leaves its slot to the next process.
+#[test]
+fn the_peak_of_a_process_outlives_it() {
+    let fixture = Fixture::new();
+    let _manager = fixture.manager();
+    for number in 0..4 {
+        let name = format!("run-{number}");
+        let twice = r#""$0" 3221225472 </dev/null; exec "$0" 1048576 </dev/null"#;
+        let mut run = fixture.tenant(&["--name", &name, "--memory", "4GiB"], "sh");
+        succeeded(&run.args(["-c", twice]).arg(app("ask", Door::Dlsym)).output().unwrap());
+        let seen = row(&fixture, "tenant", &name).map(|row| figure(&row, "memory_peak_bytes"));
+        assert!(seen.is_some_and(|peak| peak >= (3 * GIB) as f64), "{name}: {seen:?}");
+    }
+}
+
 #[test]
 fn a_wrong_period_is_refused_with_its_remedy() {
     let fixture = Fixture::new();

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use vcuda_tests::{Door, Fixture, Running, app, soon};
+use vcuda_tests::{Door, Fixture, Running, app, soon, text};
 
 /// Duration of a measured share: far longer than what swings on a busy machine.
 const SPAN: Duration = Duration::from_secs(4);
@@ -128,9 +128,36 @@ fn the_last_tenant_ends_the_manager_that_the_first_started() {
     let [keeper, manager] = borrower.processes().map(Option::unwrap);
     drop(all);
     assert_eq!(borrower.processes(), [Some(keeper), Some(manager)]);
+    // A command that is connected may make the next tenant.
+    let mut caller = Running::start(borrower.fixture.vcuda(["events", "--follow"]).stdout(Stdio::null()));
+    std::thread::sleep(Duration::from_millis(500));
     drop(borrower.running);
     let borrower = Borrower { running: Running::start(&mut Command::new("true")), ..borrower };
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(borrower.processes(), [Some(keeper), Some(manager)]);
+    caller.kill();
     soon("they end", || borrower.processes() == [None, None]);
     let root = borrower.fixture.runtime().join("vcuda");
     assert!(!root.join("manager.sock").exists() && !root.join("manager.log").exists());
+}
+
+/// A user's own manager has the GPUs of the command that started it.
+#[test]
+fn a_run_on_another_simulated_machine_is_refused() {
+    let fixture = Fixture::new();
+    let mut first = Running::start(fixture.tenant(&["--name", "a"], app("hold", Door::Dlsym)).arg("1048576"));
+    first.wait_for("holding");
+    let mut other = fixture.tenant(&["--name", "b"], "true");
+    let refused = other.env("VCUDA_SIM", fixture.home().join("other-machine")).output().unwrap();
+    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused));
+    let said = text(&refused);
+    assert!(
+        said.contains("other-machine") && said.contains("set XDG_RUNTIME_DIR to another folder"),
+        "{said}"
+    );
+    first.kill();
+    soon("the manager ends, and the next has the other machine", || {
+        let mut other = fixture.tenant(&["--name", "b"], "true");
+        other.env("VCUDA_SIM", fixture.home().join("other-machine")).output().unwrap().status.success()
+    });
 }

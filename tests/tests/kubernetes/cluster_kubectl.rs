@@ -166,7 +166,7 @@ fn a_pod_that_does_not_start_is_explained() {
 #[test]
 fn a_pod_that_uses_a_shared_claim_otherwise_is_told() {
     let api = ShownObjects::start();
-    let pod = |name: &str, second: u32, request: &str| {
+    let pod = |name: &str, second: u32, request: Option<&str>| {
         let claims = json!([{"name": "gpus", "request": request}]);
         let metadata = json!({"name": name, "namespace": "team", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")});
         let pod = json!({
@@ -176,8 +176,8 @@ fn a_pod_that_uses_a_shared_claim_otherwise_is_told() {
         });
         api.put(&format!("/api/v1/namespaces/team/pods/{name}"), &pod.to_string());
     };
-    pod("first", 1, "a");
-    pod("late", 2, "b");
+    pod("first", 1, Some("a"));
+    pod("late", 2, None);
     let user = |name: &str| json!({"resource": "pods", "name": name, "uid": name});
     let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"},
         "spec": {"devices": {"requests": [{"name": "a"}, {"name": "b"}]}}, "status": {"reservedFor": [user("first"), user("late")]}});
@@ -185,7 +185,8 @@ fn a_pod_that_uses_a_shared_claim_otherwise_is_told() {
     api.put(path, &claim.to_string());
     api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &json!([]));
     let why = succeeded(&kubectl(&api, &["why", "late"]));
-    let text = "a container uses b of claim shared, which was prepared as pod first uses it (a): it has no GPU and no limits";
+    let text = "a container uses a and b of claim shared, which was prepared as pod first uses it (a): it has no GPU, or memory of one \
+                only";
     assert!(why.contains(text) && why.contains("resourceClaimTemplateName"), "{why}");
     assert!(succeeded(&kubectl(&api, &["why", "first"])).contains("nothing is known"));
 }

@@ -56,7 +56,7 @@ impl fmt::Display for DirectoryError {
             Self::Io(path, error) => {
                 write!(
                     f,
-                    "cannot use {}: {error}; make room, or set XDG_RUNTIME_DIR to a writable tmpfs",
+                    "cannot use {}: {error}; make room there, or choose another writable tmpfs (XDG_RUNTIME_DIR, a manager's --root)",
                     path.display()
                 )
             }

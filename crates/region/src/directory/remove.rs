@@ -24,12 +24,24 @@ pub(super) fn remove(path: &Path) -> Result<(), DirectoryError> {
     removed.map_err(|error| DirectoryError::Io(path.to_owned(), error))
 }
 
+/// Beginning of the name of what is being removed.
+const DEAD: &str = ".dead-";
+
+/// The tenant whose directory has this name, also while it is being removed.
+pub fn tenant_of_name(name: &str) -> &str {
+    let dead = name.strip_prefix(DEAD).and_then(|rest| rest.rsplit_once('-'));
+    dead.map_or(name, |(tenant, _inode)| tenant)
+}
+
 /// Renames an entry to a name in `folder` under which no program looks for a tenant.
 pub(super) fn set_aside(path: &Path, folder: &Path) -> Result<PathBuf, DirectoryError> {
     let io = |error| DirectoryError::Io(path.to_owned(), error);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let inode = fs::symlink_metadata(path).map_err(io)?.ino();
-    let dead = folder.join(format!(".dead-{}-{inode}", name.trim_start_matches('.')));
+    let dead = match name.starts_with(DEAD) {
+        true => folder.join(&*name),
+        false => folder.join(format!("{DEAD}{}-{inode}", name.trim_start_matches('.'))),
+    };
     fs::rename(path, &dead).map_err(io)?;
     Ok(dead)
 }

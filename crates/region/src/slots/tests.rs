@@ -67,12 +67,14 @@ fn overhead_goes_up_and_down() {
     assert_eq!((slot.overhead_bytes(device()), slot.used_bytes(device())), (120, 120));
     slot.reserve(device(), 10, 130).unwrap().commit();
     slot.set_overhead(device(), 10_000);
-    assert!(slot.reserve(device(), 1, 130).is_err());
+    let denied = slot.reserve(device(), 1, 130).unwrap_err();
     slot.set_overhead(device(), 0);
     assert_eq!(slot.used_bytes(device()), 10);
     assert_eq!(usage.bucket(device()).denied(), 0, "the caller may try again");
-    slot.count_denied(device(), 1);
-    assert_eq!(usage.bucket(device()).denied(), 1);
+    slot.count_denied(device(), &denied);
+    let bucket = usage.bucket(device());
+    assert_eq!((bucket.denied(), bucket.denied_used_bytes.load(Ordering::Relaxed)), (1, 10_010));
+    assert_eq!(bucket.peak_bytes.load(Ordering::Relaxed), 10_010, "kept when the process has ended");
 }
 
 #[test]

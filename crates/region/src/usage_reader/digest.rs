@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(look(), (true, 3), "memory");
         slot.meter(device).finish(1, 1);
         assert_eq!(look(), (true, 3), "launches");
-        slot.count_denied(device, 1);
+        let denied = slot.reserve(device, 1 << 30, 1 << 30).unwrap_err();
+        slot.count_denied(device, &denied);
         assert_eq!(look(), (true, 3), "a refusal");
         assert_eq!(look(), (false, 3));
         std::fs::File::options()

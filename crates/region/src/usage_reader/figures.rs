@@ -73,6 +73,10 @@ pub struct BucketUse {
     pub denied: u64,
     /// Size of the last one (bytes).
     pub denied_bytes: u64,
+    /// Memory of the tenant at that refusal (bytes).
+    pub denied_used_bytes: u64,
+    /// Most memory that one of its processes had at once (bytes).
+    pub peak_bytes: u64,
     /// Copies between the host and the device while GPU time was metered.
     pub host_copies: u64,
     /// Bytes that they moved.

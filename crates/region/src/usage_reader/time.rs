@@ -53,6 +53,8 @@ impl UsageReader {
             forgiven_ns: word(&bytes, offset_of!(TokenBucket, forgiven_ns)),
             denied: word(&bytes, offset_of!(TokenBucket, denied)),
             denied_bytes: word(&bytes, offset_of!(TokenBucket, denied_bytes)),
+            denied_used_bytes: word(&bytes, offset_of!(TokenBucket, denied_used_bytes)),
+            peak_bytes: word(&bytes, offset_of!(TokenBucket, peak_bytes)),
             host_copies: word(&bytes, offset_of!(TokenBucket, host_copies)),
             host_copied_bytes: word(&bytes, offset_of!(TokenBucket, host_copied_bytes)),
             contexts_ns: word(&bytes, offset_of!(TokenBucket, contexts_ns)),

@@ -163,8 +163,9 @@ fn use_slot(slot: &Slot<'_>, device: DeviceIndex) {
         reservation.commit();
         slot.release(device, 4096);
     }
-    let _ = slot.reserve(device, 2 * LIMIT, LIMIT).map(drop);
-    slot.count_denied(device, 2 * LIMIT);
+    if let Err(denied) = slot.reserve(device, 2 * LIMIT, LIMIT) {
+        slot.count_denied(device, &denied);
+    }
     slot.charge_overhead(device, 64);
     slot.release_overhead(device, 64);
     let _ = slot.amounts(device);

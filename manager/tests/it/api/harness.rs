@@ -112,6 +112,7 @@ impl Node {
             node: "node-a".to_owned(),
             root: settings.root.display().to_string(),
             started_unix_ms: 1,
+            simulated_machine: String::new(),
             shim: std::sync::Arc::default(),
         };
         let node = NodeService::new(

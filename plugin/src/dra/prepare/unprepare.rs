@@ -6,13 +6,15 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{PrepareError, Preparer, check_uid, key_prefix};
 use crate::cdi::ClaimRecord;
 
 /// Longest time in which the manager notices that a container's processes have ended: it looks once a second.
 const USE_ENDS: Duration = Duration::from_secs(2);
+/// Longest time in which the API server tells of the pods that have a claim.
+const API_WITHIN: Duration = Duration::from_secs(5);
 
 impl Preparer {
     /// Removes a claim's files and releases its grants. A claim that is not prepared counts as unprepared.
@@ -21,7 +23,12 @@ impl Preparer {
         // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
         // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
         if let Some(record) = self.shared.store.read::<ClaimRecord>(uid)? {
-            self.wait_for_pods_to_end(&record).await?;
+            match timeout(API_WITHIN, self.wait_for_pods_to_end(&record)).await {
+                Ok(Err(running @ PrepareError::Running(_))) => return Err(running),
+                // Pods end without the API server, and while the chart's mode, and so the driver's rights, change.
+                Ok(Err(error)) => debug!(uid, "its pods are not known: {error}"),
+                Ok(Ok(())) | Err(_) => {}
+            }
         }
         let _lock = self.lock.lock().await;
         let prefix = key_prefix(uid);

@@ -91,7 +91,7 @@ fn the_processes_of_a_directory_share_its_memory() {
     let mine = usage.claim(&Identity::current().unwrap()).unwrap();
     let denied = mine.reserve(device(0), 2 * GIB, 4 * GIB).unwrap_err();
     assert_eq!(denied.used_bytes, 3 * GIB);
-    mine.count_denied(device(0), denied.requested_bytes);
+    mine.count_denied(device(0), &denied);
     mine.reserve(device(0), GIB, 4 * GIB).unwrap().commit();
     assert_eq!(usage.used_bytes(device(0)), 4 * GIB);
 
