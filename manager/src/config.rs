@@ -227,7 +227,10 @@ impl Config {
         let named = named.into_iter().filter_map(|(key, path)| Some((key, path?)));
         let mut missing = named.filter(|(_, path)| path.is_absolute() && !path.exists());
         missing.next().map_or(Ok(()), |(key, path)| {
-            Err(ConfigError::Together(format!("{key} = \"{}\": there is no such file; mend or remove the line", path.display())))
+            Err(ConfigError::Together(format!(
+                "{key} = \"{}\": there is no such file; mend or remove the line",
+                path.display()
+            )))
         })
     }
 

@@ -93,7 +93,7 @@ pub(super) fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
         findings.push(Finding::note(
             &link,
             format!(
-                "{} process(es) of no tenant hold {}, and nothing limits them",
+                "{} process(es) of no tenant hold {}: nothing limits those that were never in one",
                 outside.len(),
                 MemorySize(held)
             ),

@@ -4,10 +4,10 @@ use vcuda_manager_api::v1::SuspendCheck;
 
 use super::{Finding, Health};
 
-/// The answer first, then its reasons. Nothing of a tenant for which suspension was not asked when it was made.
+/// The answer first, then its reasons. Of a tenant for which suspension was not asked when it was made, that alone.
 pub(super) fn of_checks(checks: Vec<SuspendCheck>) -> Vec<Finding> {
-    if checks.iter().any(|check| !check.holds && check.name == "suspendable") {
-        return Vec::new();
+    if let Some(check) = checks.iter().find(|check| !check.holds && check.name == "suspendable") {
+        return vec![Finding::ok("suspendable", &*check.seen)];
     }
     let answer = match checks.iter().filter(|check| !check.holds).count() {
         0 => Finding::ok("suspension", "it can be suspended now"),
@@ -56,8 +56,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_suspension_was_not_asked_for() {
+    fn nothing_is_wrong_where_suspension_was_not_asked_for() {
         let checks = vec![check("suspendable", Some("")), check("driver", Some("update"))];
-        assert!(of_checks(checks).is_empty());
+        let health: Vec<Health> = of_checks(checks).iter().map(|one| one.health).collect();
+        assert_eq!(health, [Health::Ok]);
     }
 }

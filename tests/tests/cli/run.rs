@@ -197,6 +197,7 @@ fn the_doctor_notes_more_time_than_there_is_and_no_missing_driver() {
     assert!(!told.contains("NVIDIA driver"), "{told}");
     assert!(told.contains("the guarantees of its tenants add up to 130 % of its time"), "{told}");
     assert!(told.contains(&format!("tenant {long}  GPU-")), "{told}");
+    assert!(fixture.stdout(["doctor", "two"]).contains("add up to 130 % of its time"), "of one tenant, too");
     // Without promises there is nothing to note.
     fixture.stdout(["set", long, "two", "--policy", "best-effort"]);
     assert!(!doctor().contains("guarantees"));

@@ -237,7 +237,7 @@ fn a_full_disk_ends_no_process() {
     assert_eq!(first.info().1, 64 * MIB);
     // There is no room for another tenant, and none is left half made.
     let refused = ends(&mut fixture.tenant(&QUOTA, "true"));
-    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused));
     // A hole in `usage` cannot be filled any more: no memory is granted, rather than a fault at its first use.
     let path = tenant.directory().join("usage");
     for one in others.drain(..) {

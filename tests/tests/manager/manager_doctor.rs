@@ -164,7 +164,7 @@ fn of_one_tenant_its_gpus_its_quota_and_its_processes_are_told() {
         "ok      tenant web-1            1 process(es), running\n",
         &format!("note    GPU {}  no new tenant gets it: cordoned\n", uuids[0]),
         "1 allocation(s) denied because they would not have fitted\n        -> vcuda set web-1 --memory SIZE",
-        "note    suspendable ",
+        "ok      suspendable ",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
