@@ -8,10 +8,10 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
@@ -180,14 +180,14 @@ impl ManagerClient {
 
     pub(crate) fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
         // A command with several questions waits once.
-        let silent = SILENT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let silent = SILENT.lock().clone();
         if silent.is_some_and(|(known, until_ns)| known == socket && clock::now_ns() < until_ns) {
             return Err(Unreached::Silent(socket.to_owned()));
         }
         let reached = ManagerClient::connected(socket);
         if matches!(reached, Err(Unreached::Silent(_))) {
             let until_ns = clock::now_ns().saturating_add(STAYS_SILENT_NS);
-            *SILENT.lock().unwrap_or_else(PoisonError::into_inner) = Some((socket.to_owned(), until_ns));
+            *SILENT.lock() = Some((socket.to_owned(), until_ns));
         }
         reached
     }

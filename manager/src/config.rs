@@ -74,6 +74,9 @@ pub struct Config {
     /// Whether it serves one user's runs and ends with the last of them.
     #[serde(skip)]
     pub is_own: bool,
+    /// Directory of the simulated machine whose GPUs it has; `None` for real ones.
+    #[serde(skip)]
+    pub machine: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -97,6 +100,7 @@ impl Default for Config {
             cdi: DeviceSettings::configured(),
             log: Log::default(),
             is_own: false,
+            machine: None,
         }
     }
 }
@@ -205,6 +209,8 @@ impl Config {
         let program = flags.vcuda_program.clone().or(config.vcuda_program);
         config.vcuda_program = program.or_else(|| installed("vcuda"));
         config.log = config.log.with(flags.log.as_ref(), flags.log_format);
+        // A manager of real GPUs may be started where a shell has named a machine.
+        config.machine = flags.machine.clone().filter(|_| config.nvml_library.is_some());
         Ok(config)
     }
 

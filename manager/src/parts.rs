@@ -213,11 +213,10 @@ fn about(config: &Config, shim: &Arc<library::Current>) -> About {
         build: format!("layout {}", vcuda_region::release::layouts().1),
         node: config.node.clone(),
         root: config.root.display().to_string(),
-        // A manager of real GPUs may be started where a shell has named a machine.
-        simulated_machine: std::env::var("VCUDA_SIM")
-            .ok()
-            .filter(|_| config.nvml_library.is_some())
-            .unwrap_or_default(),
+        simulated_machine: config
+            .machine
+            .as_ref()
+            .map_or_else(String::new, |path| path.display().to_string()),
         started_unix_ms: unix_ms(),
         shim: Arc::clone(shim),
     }

@@ -46,9 +46,7 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
         "starting"
     );
     raise_descriptors();
-    if !config.is_own {
-        keeper::displace(&config.root).map_err(|error| root_failed(&config.root, &error))?;
-    }
+    let callers = take_root(&config)?;
     if flags.wait {
         tokio::select! {
             waited = succession::await_turn(&config) => waited?,
@@ -60,11 +58,6 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     }
     let (shim, events) = (Arc::<library::Current>::default(), Arc::<Events>::default());
     install(&config, &shim, &events);
-    let callers = if config.is_own {
-        Some(Callers::of(&config.root).map_err(|error| root_failed(&config.root, &error))?)
-    } else {
-        None
-    };
     let parts = Parts::start(&config, &shim, &events).await?;
 
     // Fails without systemd, which is no error.
@@ -105,8 +98,13 @@ async fn live(mut config: Config, flags: &Flags, logging: &Logging) -> Result<()
     Ok(())
 }
 
-fn root_failed(root: &Path, error: &std::io::Error) -> RunError {
-    RunError::Unavailable(format!("{}: {error}", root.display()))
+/// For a node's manager, ends a user's own one under its root; for that one, the callers that it waits for.
+fn take_root(config: &Config) -> Result<Option<Callers>, RunError> {
+    let taken = match config.is_own {
+        true => Callers::of(&config.root).map(Some),
+        false => keeper::displace(&config.root).map(|()| None),
+    };
+    taken.map_err(|error| RunError::Unavailable(format!("{}: {error}", config.root.display())))
 }
 
 /// For a user's own manager, waits until there has been no tenant for some looks in a row, nor a caller that could make one. None comes

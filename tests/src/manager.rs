@@ -230,6 +230,7 @@ impl Manager<'_> {
 
 impl Drop for Manager<'_> {
     /// Shows what it said at the end, if a test fails.
+    #[expect(clippy::print_stderr, reason = "for who looks for the cause")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = fs::read_to_string(self.fixture.manager_log()).unwrap_or_default();

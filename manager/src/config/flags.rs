@@ -96,6 +96,9 @@ pub struct Flags {
         require_equals = true
     )]
     pub own: Option<Stage>,
+    /// Directory of the simulated machine, where NVML is the simulator's
+    #[arg(long, hide = true, env = "VCUDA_SIM")]
+    pub machine: Option<PathBuf>,
     /// Only divide GPU time, as experiments in virtual time need it
     #[arg(long, hide = true, requires = "root")]
     pub only_divide: bool,
