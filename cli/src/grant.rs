@@ -5,8 +5,8 @@ mod resize;
 
 use std::io::Write as _;
 
-use vcuda_manager_api::v1::{CreateGrantRequest, Grant};
-use vcuda_quota::Quota;
+use vcuda_manager_api::v1::{self, CreateGrantRequest, Grant};
+use vcuda_quota::{MemorySize, Quota};
 
 use crate::args::{GrantAction, GrantCreateArgs, GrantResizeArgs};
 use crate::config::Environment;
@@ -66,6 +66,23 @@ pub(crate) fn unknown(node: &ManagerClient, name: &str) -> Failure {
     })
 }
 
+/// A warning for each GPU of the grant on which processes of no tenant hold what tenants were promised.
+fn taken_outside(node: &ManagerClient, grant: &Grant) -> Vec<String> {
+    let of_gpu = |gpu: v1::Gpu| {
+        let held: u64 = gpu.outside_processes.iter().flat_map(|process| &process.memory_used_bytes).sum();
+        let is_short = held > 0 && gpu.memory_granted_bytes.saturating_add(held) > gpu.memory_total_bytes;
+        (is_short && grant.gpu_uuids.contains(&gpu.uuid)).then(|| {
+            format!(
+                "{}: processes outside vcuda hold {} (`vcuda ps` lists them), so that it may be full before a quota is",
+                gpu.uuid,
+                MemorySize(held)
+            )
+        })
+    };
+    let gpus = node.gpus_with_processes().map(|answer| answer.gpus).unwrap_or_default();
+    gpus.into_iter().filter_map(of_gpu).collect()
+}
+
 fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
     let wanted = Quota::UNLIMITED.merge(&args.quota.change())?;
     let gpu_uuids = node.chosen("--gpu", &args.gpu)?;
@@ -81,6 +98,7 @@ fn create(node: &ManagerClient, args: &GrantCreateArgs) -> Result<(), Failure> {
         ..CreateGrantRequest::default()
     })?;
     args.quota.warning().into_iter().try_for_each(|warning| warn(&warning))?;
+    taken_outside(node, &grant).iter().try_for_each(|warning| warn(warning))?;
     let mut out = std::io::stdout().lock();
     if args.directory {
         return Ok(writeln!(out, "{}", grant.directory)?);

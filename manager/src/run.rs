@@ -120,7 +120,7 @@ async fn unused(parts: &Parts, socket: &Path, callers: Option<&Callers>) -> Opti
                 // The last caller may have made a tenant since the look.
                 Ok(Some(lock)) if parts.are_unused(socket) => return Some(lock),
                 Ok(_) => {}
-                // Somebody has removed it, and with it the root.
+                // It was removed, and with it the root.
                 Err(_) => return None,
             }
         }

@@ -109,7 +109,13 @@ const REASONS: &[(&[&str], &str)] = &[
     ),
     (&["VcudaApiCrowded"], "A user has too many connections to the API. Find the client."),
     (
-        &["VcudaGrantResized", "VcudaGrantReleased", "VcudaGpuCordoned", "VcudaGpuUncordoned"],
+        &[
+            "VcudaGrantCreated",
+            "VcudaGrantResized",
+            "VcudaGrantReleased",
+            "VcudaGpuCordoned",
+            "VcudaGpuUncordoned",
+        ],
         "A user did so; the event names the user. Of pods' grants only the log tells it.",
     ),
     (

@@ -32,7 +32,7 @@ pub(crate) enum UsageBy {
 
 #[derive(Args, Debug)]
 pub(crate) struct UsageArgs {
-    /// Length of the period that ends now: a number with s, m, h or d
+    /// Length of the period that ends now, from a whole hour on: a number with s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "24h", allow_negative_numbers = true)]
     pub(crate) since: Period,
     /// What figures are summed by

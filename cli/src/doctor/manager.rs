@@ -63,7 +63,11 @@ pub(super) fn problems(status: &NodeStatus, of_gpus: &str) -> Vec<Finding> {
             Part::Ledger | Part::Shim => Finding::broken,
             _ => Finding::note,
         };
-        found("manager", problem.text.as_str(), BY_PROBLEM)
+        let remedy = match problem.part() {
+            Part::Configuration => "mend the file (vcuda-manager --check reads it), and reload it",
+            _ => BY_PROBLEM,
+        };
+        found("manager", problem.text.as_str(), remedy)
     };
     gpus.into_iter().chain(others.map(finding)).collect()
 }

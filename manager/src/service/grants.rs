@@ -114,7 +114,9 @@ impl grants_server::Grants for GrantsService {
         let owner = owner::of_new_grant(caller, named, limits).await?;
         let create = convert::create(request, owner)?;
         let grant = within(time, async { Ok(self.grants.create(create).await?) }).await?;
-        tracing::info!(container = %grant.id, user, "granted");
+        if !grant.is_transient {
+            self.report(user, "VcudaGrantCreated", format!("{} was granted", grant.id), &grant).await;
+        }
         Ok(Response::new(self.shown(&grant)))
     }
 
@@ -145,7 +147,8 @@ impl grants_server::Grants for GrantsService {
         let release = self.grants.release(&id, even_if_used, caller.as_ref());
         let released = within(time, async { Ok(release.await?) }).await?;
         if let Some(grant) = grant.filter(|_| released) {
-            self.report(user, "VcudaGrantReleased", format!("{id} was released"), &grant).await;
+            let how = if even_if_used { " by force, its processes keep the limits of then" } else { "" };
+            self.report(user, "VcudaGrantReleased", format!("{id} was released{how}"), &grant).await;
         }
         Ok(Response::new(v1::ReleaseGrantResponse { released }))
     }

@@ -95,6 +95,25 @@ fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
 }
 
 #[test]
+fn who_is_granted_what_others_hold_is_told() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let _manager = fixture.manager();
+    let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), 2 * GIB);
+    is_shown(&fixture, &stranger);
+    let create =
+        |name: &str, memory: &str| text(&fixture.output(["grant", "create", name, "--memory", memory]));
+    let words = "processes outside vcuda hold";
+    assert!(!create("small", "1GiB").contains(words));
+    let said = create("large", "21GiB");
+    assert!(said.contains("large-2: ") && said.contains(words), "{said}");
+    assert!(
+        fixture.events().contains("VcudaGrantCreated large-2: large-2 was granted by"),
+        "{}",
+        fixture.events()
+    );
+}
+
+#[test]
 fn a_program_whose_grant_was_taken_away_stays_in_sight() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();

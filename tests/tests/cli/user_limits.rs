@@ -113,10 +113,13 @@ fn a_user_changes_no_grant_of_others_and_no_gpu() {
         "was released by user 61003",
         "was cordoned by user root (0)",
         "ops-1 was released by user root (0)",
+        "ops-1 was granted by user root (0)",
+        "bobs-2 was granted by user 61004",
+        "z-3 was granted by user root (0)",
     ] {
         assert_eq!(events.matches(told).count(), 1, "{told}: {events}");
     }
-    assert_eq!(events.matches(" by user ").count(), 5, "{events}");
+    assert_eq!(events.matches(" by user ").count(), 8, "{events}");
 }
 
 #[test]
