@@ -9,7 +9,7 @@ mod manager;
 mod one_tenant;
 mod oversubscription;
 pub(crate) mod probe;
-mod program;
+pub(crate) mod program;
 mod suspension;
 mod tenants;
 

@@ -15,6 +15,7 @@ use crate::config::{
     ENV_DEVICE_ORDER, ENV_LIBRARY_PATH, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment, joined,
     preloading, searching,
 };
+use crate::doctor::program::why_unlimited;
 use crate::exec::become_command;
 use crate::failure::{Failure, failed};
 use crate::inventory::{self, Gpu, Inventory};
@@ -29,6 +30,10 @@ const ENTERS_WITHIN_NS: u64 = 10_000_000_000;
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
     refuse_nesting(environment)?;
+    let command = args.command.first();
+    if let Some(why) = command.and_then(|command| why_unlimited(command, environment)) {
+        warn(&format!("{why}: the shim does not limit it (`vcuda doctor -- CMD` says what to do)"))?;
+    }
     if let Some(name) = &args.grant {
         return in_grant(name, args, environment);
     }

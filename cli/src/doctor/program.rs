@@ -43,9 +43,8 @@ fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
             return Finding::note(LINK, format!("{shown} cannot be read: {error}"), "make it readable");
         }
     };
-    if fs::metadata(path).is_ok_and(|found| found.mode() & 0o6000 != 0) {
-        let remedy = "the loader drops LD_PRELOAD for set-user-ID programs; run what it starts instead";
-        return Finding::broken(LINK, format!("{shown} is set-user-ID or set-group-ID"), remedy);
+    if let Some((seen, remedy)) = obstacle(path, &head) {
+        return Finding::broken(LINK, seen, remedy);
     }
     if let Some(interpreter) = script_interpreter(&head).filter(|_| depth < 4) {
         return match find(interpreter.as_ref(), environment) {
@@ -57,26 +56,55 @@ fn examine(path: &Path, environment: &Environment, depth: u8) -> Finding {
         };
     }
     match Elf::of(&head) {
-        Elf::Dynamic(loader) if loader.contains("musl") => Finding::broken(
-            LINK,
-            format!("{shown} uses the musl C library ({loader}); the shim is built for glibc"),
-            "use an image with glibc",
-        ),
         Elf::Dynamic(loader) => Finding::ok(LINK, format!("{shown}, loaded by {loader}")),
-        Elf::Static => Finding::broken(
-            LINK,
-            format!("{shown} is linked statically: no library can be put before it"),
-            "link it dynamically; what it starts is limited if that is dynamic",
-        ),
         Elf::Other32 => {
             Finding::broken(LINK, format!("{shown} is a 32-bit program"), "CUDA needs a 64-bit one")
         }
-        Elf::None => Finding::note(
+        Elf::Static | Elf::None => Finding::note(
             LINK,
             format!("{shown} is neither an ELF program nor a script"),
             "name the program itself",
         ),
     }
+}
+
+/// Why the shim cannot be put before the program at `path`, and what to do instead.
+fn obstacle(path: &Path, head: &[u8]) -> Option<(String, &'static str)> {
+    let shown = path.display();
+    if fs::metadata(path).is_ok_and(|found| found.mode() & 0o6000 != 0) {
+        let remedy = "the loader drops LD_PRELOAD for set-user-ID programs; run what it starts instead";
+        return Some((format!("{shown} is set-user-ID or set-group-ID"), remedy));
+    }
+    by_format(path, head)
+}
+
+/// As [`obstacle`], by the format of its file alone.
+fn by_format(path: &Path, head: &[u8]) -> Option<(String, &'static str)> {
+    let shown = path.display();
+    match Elf::of(head) {
+        Elf::Dynamic(loader) if loader.contains("musl") => Some((
+            format!("{shown} uses the musl C library ({loader}); the shim is built for glibc"),
+            "use an image with glibc",
+        )),
+        Elf::Static => Some((
+            format!("{shown} is linked statically: no library can be put before it"),
+            "link it dynamically; what it starts is limited if that is dynamic",
+        )),
+        _ => None,
+    }
+}
+
+/// Why the shim cannot be put before a command, or the interpreter of its script. A set-user-ID program may be one that starts another.
+pub(crate) fn why_unlimited(command: &OsStr, environment: &Environment) -> Option<String> {
+    let mut path = find(command, environment)?;
+    for _ in 0..4 {
+        let head = read_head(&path).ok()?;
+        if let Some((why, _)) = by_format(&path, &head) {
+            return Some(why);
+        }
+        path = find(script_interpreter(&head)?.as_ref(), environment)?;
+    }
+    None
 }
 
 /// The finding for a script's interpreter.
