@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does it work on this cluster? deploy/smoke-test.sh [NAMESPACE OF THE CHART] (default: vcuda-system)
 # With kubectl and its current context: nodes offer shares; two pods share a GPU; each sees its own quota and is refused what
-# is beyond; what cannot be is refused with a reason. Makes a namespace of its own, and removes it. Status 1 if anything failed.
+# is beyond; what cannot be is refused with a reason. Pods ask by counts or, in mode dra, by claims. Makes a namespace of its own, and removes it. Status 1 if anything failed.
 #   SMOKE_IMAGE   an image with glibc and a shell (default: nvidia/cuda:12.6.2-base-ubuntu24.04)
 set -uo pipefail
 chart=${1:-vcuda-system}
@@ -23,13 +23,40 @@ else
 fi
 shares=$(kubectl get nodes -o jsonpath='{range .items[*]}{.status.allocatable.vcuda\.io/gpu}{" "}{.status.allocatable.vcuda\.io/memory}{" "}{.status.allocatable.vcuda\.io/cores}{"\n"}{end}' |
     awk 'NF == 3 && $1 > 0 && $2 > 0 && $3 > 0' | wc -l)
-[ "$shares" -gt 0 ] && passed "$shares nodes offer shares, memory and cores" ||
-    { fail "no node offers vcuda.io/gpu, memory and cores: kubectl -n $chart logs ds/vcuda -c plugin"; exit 1; }
+slices=$(kubectl get resourceslices -o jsonpath='{range .items[?(@.spec.driver=="vcuda.io")]}{.spec.nodeName}{" "}{.spec.devices[*].name}{"\n"}{end}' 2>/dev/null |
+    awk 'NF > 1 {print $1}' | sort -u | wc -l)
+mode=plugin
+if [ "$shares" -gt 0 ]; then
+    passed "$shares nodes offer shares, memory and cores"
+elif [ "$slices" -gt 0 ]; then
+    mode=dra
+    passed "$slices nodes have GPUs in ResourceSlices"
+else
+    fail "no node offers vcuda.io/gpu, memory and cores, or ResourceSlices of vcuda.io: kubectl -n $chart logs ds/vcuda -c plugin"
+    exit 1
+fi
 
 kubectl create namespace "$namespace" >/dev/null || exit 1
 trap 'kubectl delete namespace "$namespace" --wait=false >/dev/null' EXIT
-# pod NAME GPU MEMORY CORES COMMAND
+# pod NAME GPU MEMORY CORES COMMAND: by counts, or by a claim of one GPU with as much memory and time
 pod() {
+    local claims="[]" resources="{limits: {vcuda.io/gpu: $2, vcuda.io/memory: $3, vcuda.io/cores: $4}}"
+    if [ "$mode" = dra ]; then
+        claims="[{name: gpu, resourceClaimTemplateName: $1}]" resources="{claims: [{name: gpu}]}"
+        kube apply -f - >/dev/null <<TEMPLATE
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: $1}
+spec:
+  spec:
+    devices:
+      requests:
+        - name: gpu
+          exactly:
+            deviceClassName: vcuda.io
+            capacity: {requests: {memory: $((256 * $3))Mi, cores: "$4"}}
+TEMPLATE
+    fi
     kube apply -f - >/dev/null <<POD
 apiVersion: v1
 kind: Pod
@@ -38,11 +65,12 @@ spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
   tolerations: [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]
+  resourceClaims: $claims
   containers:
     - name: app
       image: $image
       command: [sh, -c, "$5"]
-      resources: {limits: {vcuda.io/gpu: $2, vcuda.io/memory: $3, vcuda.io/cores: $4}}
+      resources: $resources
 POD
 }
 # reason NAME: what the pod waits for, or failed of
@@ -72,12 +100,19 @@ else
     fail "nvidia-smi shows $small and $large MiB: not one twice the other"
 fi
 # Refused with a reason, and not started.
-pod uneven 2 3 20 "true"
-for _ in $(seq 30); do [ -z "$(reason uneven)" ] || [ "$(reason uneven)" = ContainerCreating ] && sleep 2 || break; done
-case $(reason uneven) in
-*CreateContainerConfigError* | *UnexpectedAdmissionError*) passed "3 chunks on 2 GPUs are refused: $(words uneven | tail -n 1)" ;;
-*) [ "$(kube get pod uneven -o jsonpath='{.status.phase}')" = Pending ] && echo "skipped no node has two GPUs" ||
-    fail "3 chunks on 2 GPUs: $(reason uneven)" ;;
-esac
+if [ "$mode" = dra ]; then
+    pod beyond 1 8 101 "true"
+    for _ in $(seq 30); do [[ $(words beyond) == *"cannot allocate"* ]] && break || sleep 2; done
+    [[ $(words beyond) == *"cannot allocate"* ]] && passed "101 % of a GPU are refused: $(words beyond | tail -n 1)" ||
+        fail "101 % of a GPU: $(kube get pod beyond -o jsonpath='{.status.phase}'): $(words beyond)"
+else
+    pod uneven 2 3 20 "true"
+    for _ in $(seq 30); do [ -z "$(reason uneven)" ] || [ "$(reason uneven)" = ContainerCreating ] && sleep 2 || break; done
+    case $(reason uneven) in
+    *CreateContainerConfigError* | *UnexpectedAdmissionError*) passed "3 chunks on 2 GPUs are refused: $(words uneven | tail -n 1)" ;;
+    *) [ "$(kube get pod uneven -o jsonpath='{.status.phase}')" = Pending ] && echo "skipped no node has two GPUs" ||
+        fail "3 chunks on 2 GPUs: $(reason uneven)" ;;
+    esac
+fi
 [ "$failed" = 0 ] && echo "smoke-test: all passed" || echo "smoke-test: FAILED"
 exit "$failed"

@@ -18,11 +18,13 @@ mod labels;
 mod rows;
 pub mod series;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
+use vcuda_region::GpuUuid;
 use vcuda_region::clock;
 use vcuda_region::suspension::SuspendState;
 
@@ -46,6 +48,8 @@ pub struct Sources {
     pub tenants: Arc<SnapshotCache>,
     /// Current grants.
     pub grants: Arc<dyn Fn() -> Vec<Arc<Grant>> + Send + Sync>,
+    /// GPUs that get no new tenants.
+    pub cordoned: Arc<dyn Fn() -> BTreeSet<GpuUuid> + Send + Sync>,
     /// Whether the ledger cannot be written.
     pub has_problem: Arc<dyn Fn() -> bool + Send + Sync>,
     /// State of a tenant, by its id.

@@ -229,12 +229,13 @@ fn sources(
     grants: &Grants,
     suspender: Suspender,
 ) -> Sources {
-    let (grants, problem) = (grants.clone(), grants.problem());
+    let (grants, of_gpus, problem) = (grants.clone(), grants.clone(), grants.problem());
     Sources {
         node: config.node.clone(),
         inventory: node.inventory(),
         tenants,
         grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+        cordoned: Arc::new(move || of_gpus.grant_table().cordoned.clone()),
         has_problem: Arc::new(move || problem.borrow().is_some()),
         states: Arc::new(move |id| suspender.state(id)),
     }

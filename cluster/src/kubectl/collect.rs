@@ -43,6 +43,8 @@ pub(super) struct Gpu {
     pub(super) uuid: String,
     pub(super) name: String,
     pub(super) is_healthy: bool,
+    /// Whether an administrator keeps new shares from it.
+    pub(super) is_cordoned: bool,
     pub(super) memory_total_bytes: u64,
     pub(super) memory_used_bytes: u64,
     pub(super) memory_granted_bytes: u64,
@@ -125,6 +127,7 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
             match word {
                 "info" => gpu.name = sample.label("name"),
                 "healthy" => gpu.is_healthy = sample.value > 0.0,
+                "cordoned" => gpu.is_cordoned = sample.value > 0.0,
                 "memory_total_bytes" => gpu.memory_total_bytes = bytes(sample.value),
                 "memory_used_bytes" => gpu.memory_used_bytes = bytes(sample.value),
                 "memory_granted_bytes" => gpu.memory_granted_bytes = bytes(sample.value),

@@ -1,7 +1,7 @@
 //! Why a pod does not start, and the remedy: what scheduler, kubelet, plugin, driver and manager have said of it, in the order
 //! in which a person would look. No network.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::finding::Finding;
@@ -18,6 +18,8 @@ pub(crate) struct Evidence {
     pub(crate) sharers: Vec<Pod>,
     /// What the cluster has at most, as far as it may be read.
     pub(crate) largest: Largest,
+    /// Names of claims that there are not.
+    pub(crate) missing_claims: Vec<String>,
     /// What could not be read, and why.
     pub(crate) unread: Vec<String>,
 }
@@ -85,6 +87,9 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
     ("vcuda: not ", "wait: it starts by itself when GPUs have room (kubectl vcuda gpus); or ask for less"),
     ("vcuda: each container", "wait, or ask for less: kubectl vcuda gpus shows what each GPU has left"),
+    ("node(s) were unschedulable", "wait, or take the node's cordon away: kubectl uncordon NODE"),
+    ("device class ", "correct deviceClassName (kubectl get deviceclasses), and make template and pod anew"),
+    ("resourceclaimtemplate", "make the template that the text names, in the pod's namespace"),
     (
         "cannot allocate all claims",
         "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less in a new pod",
@@ -111,6 +116,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "not free on",
         "wait, or delete the pod so that it is scheduled anew; admission.placement: binpack makes it rarer",
     ),
+    ("parameters of driver vcuda.io", ANEW),
+    ("in common and others not", ANEW),
+    ("claim a share (device class vcuda.io)", ANEW),
+    ("add constraints:", ANEW),
     ("annotation", "mend it in the same pod: kubectl annotate --overwrite"),
     (
         "in the manager's configuration",
@@ -153,12 +162,16 @@ const REMEDIES: &[(&str, &str)] = &[
         "the node's driver does not know the device: kubectl -n vcuda-system logs ds/vcuda -c plugin",
     ),
 ];
+/// Remedy for a wrong claim.
+const ANEW: &str = "a claim cannot be corrected: write it right, then kubectl replace --force -f a file with template and pod";
 /// Remedy for what has none of its own.
 const NONE: &str = "docs/kubernetes.md, \"When something is wrong\"";
 /// The same for what plugin and driver say, which name the remedy themselves.
 const NAMED: &str = "the text names what to do; docs/kubernetes.md, \"When something is wrong\"";
 /// Frame that kubelet and the scheduler put around an answer by gRPC.
 const FRAME: &str = "desc = ";
+/// Reason of the scheduler's events, which are past once the pod has a node.
+const UNSCHEDULED: &str = "FailedScheduling";
 /// Word of the remedies that say to wait.
 const WAIT: &str = "wait";
 /// Reasons of events that are no fault.
@@ -170,10 +183,15 @@ const MOST: usize = 5;
 /// Reasons why a pod does not run as it should, the most telling first; none if it does.
 pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = waiting(&evidence.pod);
-    let is_running = findings.is_empty() && phase(&evidence.pod) == "Running" && !has_failed(&evidence.pod);
+    findings.extend(ended(&evidence.pod));
+    let phase = phase(&evidence.pod);
+    let is_running = findings.is_empty() && phase == "Running" && !has_failed(&evidence.pod);
+    let is_over = phase == "Succeeded" || phase == "Failed";
+    let is_scheduled = evidence.pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     for told in &evidence.events {
         let is_ours = told.reason.starts_with("Vcuda");
-        if HARMLESS.contains(&told.reason.as_str()) || (is_running && !is_ours) {
+        let is_past = ((is_running || is_over) && !is_ours) || (is_scheduled && told.reason == UNSCHEDULED);
+        if HARMLESS.contains(&told.reason.as_str()) || is_past {
             continue;
         }
         let reason = core(&told.message);
@@ -181,15 +199,25 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
             findings.push(Finding { source: told.reason.clone(), remedy: remedy(&told.message), reason });
         }
     }
-    if phase(&evidence.pod) == "Pending" {
+    // An event says more than the state that it led to.
+    if phase == "Pending" && !findings.iter().any(|finding| finding.source == UNSCHEDULED) {
         findings.extend(evidence.claims.iter().filter_map(unallocated));
     }
-    // An event says more than the state that it led to.
-    findings.sort_by_key(|finding| [NONE, NAMED].contains(&finding.remedy.as_str()));
+    // Who reads that it is to wait reads on no more.
+    findings.sort_by_key(|finding| match finding.remedy.as_str() {
+        NONE => 3,
+        NAMED => 1,
+        remedy if remedy.starts_with(WAIT) => 2,
+        _ => 0,
+    });
+    if phase == "Pending" {
+        findings.splice(..0, evidence.missing_claims.iter().map(|name| missing(name)));
+    }
     findings.splice(..0, shared_claim::differing(&evidence.pod, &evidence.claims, &evidence.sharers));
     findings.splice(..0, deletion(evidence));
-    let exceeded = evidence.largest.exceeded_by(&evidence.pod, &evidence.claims);
-    if phase(&evidence.pod) == "Pending" && !exceeded.is_empty() {
+    let mut exceeded = evidence.largest.exceeded_by(&evidence.pod, &evidence.claims);
+    exceeded.extend(evidence.largest.unoffered_to(&evidence.pod));
+    if phase == "Pending" && !exceeded.is_empty() {
         findings.retain(|finding| !finding.remedy.contains(WAIT));
         findings.splice(..0, exceeded);
     }
@@ -225,6 +253,31 @@ fn waiting(pod: &Pod) -> Vec<Finding> {
         Some(finding(reason, waiting.message.as_deref().unwrap_or(reason)))
     });
     of_pod.chain(of_containers).collect()
+}
+
+/// Containers that ended the pod.
+fn ended(pod: &Pod) -> Vec<Finding> {
+    if phase(pod) != "Failed" {
+        return Vec::new();
+    }
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let of_container = |container: &ContainerStatus| {
+        let terminated = container.state.as_ref()?.terminated.as_ref()?;
+        (terminated.exit_code != 0).then(|| Finding {
+            source: "container".to_owned(),
+            reason: format!("container {} ended with status {}", container.name, terminated.exit_code),
+            remedy: format!("kubectl logs POD -c {} shows what it said", container.name),
+        })
+    };
+    containers.filter_map(of_container).collect()
+}
+
+fn missing(claim: &str) -> Finding {
+    Finding {
+        source: "claim".to_owned(),
+        reason: format!("there is no claim {claim}"),
+        remedy: "make it in the pod's namespace, or correct resourceClaimName in a new pod".to_owned(),
+    }
 }
 
 /// Whether a container has ended with an error, and was not started again yet.

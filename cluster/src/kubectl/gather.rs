@@ -30,10 +30,11 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
         }
     };
     let api: Api<ResourceClaim> = Api::namespaced(client.clone(), namespace);
-    let mut claims = Vec::new();
+    let (mut claims, mut missing_claims) = (Vec::new(), Vec::new());
     for claim in claim_names(&pod) {
         match api.get(&claim).await {
             Ok(claim) => claims.push(claim),
+            Err(kube::Error::Api(status)) if status.code == 404 => missing_claims.push(claim),
             Err(error) => unread.push(refused(&format!("claim {claim}"), &error).to_string()),
         }
     }
@@ -48,7 +49,7 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
         "Pending" => largest(client, &mut unread).await,
         _ => Largest::default(),
     };
-    Ok(Evidence { pod, events, claims, sharers, largest, unread })
+    Ok(Evidence { pod, events, claims, sharers, largest, missing_claims, unread })
 }
 
 /// What the cluster has at most. A user may not be allowed to list nodes or slices.

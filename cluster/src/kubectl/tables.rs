@@ -167,7 +167,12 @@ fn short(uuid: &str) -> String {
 }
 
 fn health(gpu: &Gpu) -> String {
-    if gpu.is_healthy { "ok" } else { "ill" }.to_owned()
+    match (gpu.is_healthy, gpu.is_cordoned) {
+        (false, _) => "ill",
+        (true, true) => "cordoned",
+        (true, false) => "ok",
+    }
+    .to_owned()
 }
 
 fn silent(snapshot: &Snapshot) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use vcuda_quota::MemorySize;
 use vcuda_quota::pods::quantity;
 
 use super::finding::Finding;
@@ -50,11 +51,29 @@ impl Largest {
             requests(claim).filter_map(|(request, name, amount)| {
                 let most = *self.gpu.get(name).filter(|most| (1..amount).contains(*most))?;
                 let claim = claim.metadata.name.as_deref().unwrap_or_default();
+                let [amount, most] = [amount, most].map(|amount| match name {
+                    "memory" => MemorySize(amount).to_string(),
+                    _ => amount.to_string(),
+                });
                 let text = format!("request {request} of claim {claim} asks for {amount} of {name}, and no GPU has more than {most}");
                 Some(finding(text, "claim"))
             })
         });
         of_pod.chain(of_claims).collect()
+    }
+
+    /// A pod that counts shares where there are only claims.
+    pub(crate) fn unoffered_to(&self, pod: &Pod) -> Option<Finding> {
+        let name =
+            asked_by(pod).into_keys().find(|name| self.node.get(name).is_none_or(|most| *most == 0))?;
+        let is_by_claims = !self.gpu.is_empty() && self.node.values().all(|most| *most == 0);
+        is_by_claims.then(|| Finding {
+            source: "pod".to_owned(),
+            reason: format!("it counts {name}, and this cluster gives shares by claims (mode dra)"),
+            remedy: "claim a share in a new pod (deploy/examples/claims.yaml); or an administrator has the webhook make claims of counts: \
+                     --set cluster.enabled=true"
+                .to_owned(),
+        })
     }
 }
 
@@ -160,6 +179,15 @@ mod tests {
     }
 
     #[test]
+    fn counts_where_there_are_only_claims_are_told() {
+        let asks = pod(&["4"], &[]);
+        assert_eq!((largest().unoffered_to(&asks), Largest::default().unoffered_to(&asks)), (None, None));
+        let only_claims = Largest { node: BTreeMap::new(), ..largest() };
+        assert!(only_claims.unoffered_to(&asks).unwrap().reason.contains("counts vcuda.io/memory"));
+        assert_eq!(only_claims.unoffered_to(&pod(&[], &[])), None);
+    }
+
+    #[test]
     fn a_claim_is_held_against_one_gpu() {
         let claim = |class: &str, memory: &str| -> ResourceClaim {
             of(
@@ -173,8 +201,7 @@ mod tests {
         let [found] = &exceeded("vcuda.io", "17Gi")[..] else {
             panic!();
         };
-        let text =
-            "request gpu of claim one asks for 18253611008 of memory, and no GPU has more than 17179869184";
+        let text = "request gpu of claim one asks for 17 GiB of memory, and no GPU has more than 16 GiB";
         assert_eq!(found.reason, text);
         assert!(found.remedy.contains("never"));
     }

@@ -1,7 +1,7 @@
 //! Encoding of rows as series: each series with its value for each row.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ impl Collector for Scraped {
         let audited = self.instruments.audited();
         let rows = rows(&inventory, &snapshot, &grants, &audited, &*self.sources.states);
         let mut page = Page { encoder };
-        page.gpus(&inventory, &by_gpu(&rows), &audited.unregistered_bytes)?;
+        let cordoned = (self.sources.cordoned)();
+        page.gpus(&inventory, &by_gpu(&rows), &cordoned, &audited.unregistered_bytes)?;
         page.tenants_by_gpu(&rows)?;
         page.tenants(&rows)?;
         let manager = OfManager {
@@ -74,12 +75,14 @@ impl Page<'_> {
         &mut self,
         inventory: &Inventory,
         granted: &BTreeMap<GpuUuid, Granted>,
+        cordoned: &BTreeSet<GpuUuid>,
         unregistered_bytes: &BTreeMap<GpuUuid, u64>,
     ) -> fmt::Result {
         let uuids: Vec<String> = inventory.gpus.iter().map(|gpu| gpu.uuid.to_string()).collect();
         let of = inventory.gpus.iter().map(|gpu| OnGpu {
             gpu,
             granted: granted.get(&gpu.uuid).copied().unwrap_or_default(),
+            is_cordoned: cordoned.contains(&gpu.uuid),
             unregistered_bytes: unregistered_bytes.get(&gpu.uuid).copied().unwrap_or(0),
         });
         let gpus: Vec<_> = uuids.iter().map(|uuid| [("gpu_uuid", uuid.as_str())]).zip(of).collect();

@@ -53,6 +53,7 @@ pub(super) struct DeviceRow {
 pub(super) struct OnGpu<'a> {
     pub(super) gpu: &'a Gpu,
     pub(super) granted: Granted,
+    pub(super) is_cordoned: bool,
     /// Memory of processes of no known tenant (bytes).
     pub(super) unregistered_bytes: u64,
 }

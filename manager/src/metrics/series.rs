@@ -58,6 +58,7 @@ table! { GPUS of OnGpu<'_>, GPU;
     Gauge "vcuda_gpu_shares" Count "Tenants that have the GPU" => |of| whole(of.granted.shares);
     Gauge "vcuda_gpu_healthy" Count "1: new tenants may have the GPU; 0: not, `vcuda events` tells why"
         => |of| truth(of.gpu.health == crate::gpu::Health::Healthy);
+    Gauge "vcuda_gpu_cordoned" Count "1: `vcuda gpu cordon` keeps new tenants from the GPU" => |of| truth(of.is_cordoned);
     Gauge "vcuda_audit_unregistered" Bytes "Memory of processes on the GPU that belong to no known tenant"
         => |of| whole(of.unregistered_bytes);
 }

@@ -110,6 +110,7 @@ fn scrape(
         inventory: watch::channel(Arc::new(inventory)).1,
         tenants: cache(snapshot),
         grants: Arc::new(move || grants.clone()),
+        cordoned: Arc::new(|| [uuid(1)].into()),
         has_problem: Arc::new(|| true),
         states: Arc::new(|id| match id {
             "key-9" => SuspendState::Suspended,
@@ -228,6 +229,7 @@ fn what_is_used_is_shown_with_what_is_granted() {
         (format!("vcuda_gpu_shares{of_gpu}"), 2.0),
         (format!("vcuda_gpu_utilization_ratio{of_gpu}"), 0.42),
         (format!("vcuda_gpu_healthy{of_gpu}"), 1.0),
+        (format!("vcuda_gpu_cordoned{of_gpu}"), 1.0),
         (format!("vcuda_audit_unregistered_bytes{of_gpu}"), 5.0),
     ] {
         assert_eq!(samples.get(&name), Some(&value), "{name}");

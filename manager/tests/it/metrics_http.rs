@@ -29,6 +29,7 @@ async fn served() -> Served {
         inventory: watch::channel(Arc::new(Inventory::default())).1,
         tenants: Arc::<SnapshotCache>::default(),
         grants: Arc::new(Vec::new),
+        cordoned: Arc::new(std::collections::BTreeSet::new),
         has_problem: Arc::new(|| false),
         states: Arc::new(|_| SuspendState::Running),
     };

@@ -13,6 +13,7 @@ vcuda_gpu_memory_total_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 8589934592
 vcuda_gpu_memory_granted_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 8589934592
 vcuda_gpu_cores_granted_ratio{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 0.425
 vcuda_gpu_healthy{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 1
+vcuda_gpu_cordoned{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\"} 1
 vcuda_container_memory_limit_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 4294967296
 vcuda_container_memory_used_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 1073741824
 vcuda_container_memory_suspended_bytes{node=\"n1\",gpu_uuid=\"GPU-aaaabbbb-1\",namespace=\"team\",pod=\"web\",container=\"c\"} 0
@@ -53,7 +54,7 @@ fn gpus_and_shares_of_all_nodes_are_shown() {
     let lines: Vec<&str> = gpus.lines().collect();
     assert!(lines[0].starts_with("NODE  GPU"), "{gpus}");
     let cells: Vec<&str> = lines[1].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    assert_eq!(cells, ["n1", "GPU-aaaabbbb", "80 GiB", "72 GiB", "57.5 %", "2", "ok"]);
+    assert_eq!(cells, ["n1", "GPU-aaaabbbb", "80 GiB", "72 GiB", "57.5 %", "2", "cordoned"]);
     assert!(lines[2].starts_with("node n2: its manager does not answer"), "{gpus}");
 
     let json: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["gpus", "--json"]))).unwrap();

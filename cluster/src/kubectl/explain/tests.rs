@@ -50,6 +50,37 @@ fn what_names_a_remedy_comes_first_and_once() {
     assert_eq!(all[0].source, "FailedScheduling");
 }
 
+/// Who reads that it is to wait reads on no more.
+#[test]
+fn what_can_be_mended_comes_before_waiting_and_the_past_not_at_all() {
+    let no_room = ("FailedScheduling", "0/1 nodes are available: 1 cannot allocate all claims.");
+    let wrong = (
+        "FailedPrepareDynamicResources",
+        "code = Unknown desc = parameters of driver vcuda.io: policy \"brust\"",
+    );
+    let mut waits = evidence(json!({"phase": "Pending"}), &[no_room, wrong]);
+    let sources = |evidence: &Evidence| -> Vec<String> {
+        findings(evidence).into_iter().map(|finding| finding.source).collect()
+    };
+    assert_eq!(sources(&waits), [wrong.0, no_room.0]);
+    assert!(findings(&waits)[0].remedy.contains("kubectl replace --force"));
+    waits.pod.spec = serde_json::from_value(json!({"nodeName": "n", "containers": []})).unwrap();
+    assert_eq!(sources(&waits), [wrong.0], "it has found a node");
+    waits.missing_claims = vec!["gpus".to_owned()];
+    assert_eq!(findings(&waits)[0].reason, "there is no claim gpus");
+    let class = ("FailedScheduling", "device class vcuda.io-hole does not exist");
+    let mut unknown = evidence(json!({"phase": "Pending"}), &[class]);
+    unknown.claims = vec![serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {}})).unwrap()];
+    assert_eq!(sources(&unknown), [class.0], "and not that the claim is not allocated");
+    let ended = json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 3}}});
+    let failed = evidence(
+        json!({"phase": "Failed", "containerStatuses": [ended]}),
+        &[("MissingClusterDNS", "x"), wrong],
+    );
+    let told: Vec<String> = findings(&failed).into_iter().map(|finding| finding.reason).collect();
+    assert_eq!(told, ["container c ended with status 3"]);
+}
+
 #[test]
 fn a_pod_that_runs_has_only_what_the_manager_finds() {
     let events =

@@ -80,7 +80,11 @@ fn set(change: &mut QuotaChange, word: &str, value: &str) -> Option<Result<(), P
         "priority" => value.parse().map(|priority| change.priority = Some(priority)),
         "cores-max" => share().map(|share| change.cores_max_permille = Some(share)),
         "weight" => parse_weight(value).map(|weight| change.weight = Some(weight)),
-        "memory" => value.parse().map(|MemorySize(bytes)| change.memory_bytes = Some(bytes)),
+        // A number without a unit is bytes, as everywhere in Kubernetes, and of chunks or MiB that would be next to nothing.
+        "memory" => match value.parse() {
+            Ok(MemorySize(bytes)) if bytes < 1 << 20 => Err(ParseError::NoMemory),
+            parsed => parsed.map(|MemorySize(bytes)| change.memory_bytes = Some(bytes)),
+        },
         "suspendable" => truth(value).map(|is_suspendable| change.suspendable = Some(is_suspendable)),
         "cores" => share().map(|share| change.cores_permille = Some(share)),
         _ => return None,
@@ -165,6 +169,7 @@ mod tests {
             ("vcuda.io/weight", "-1", "1 to 10000"),
             ("vcuda.io/memory", "4Gib", "unknown unit 'Gib'"),
             ("vcuda.io/memory", "0", "without memory"),
+            ("vcuda.io/memory", "512", "without memory"),
             ("vcuda.io/cores", "101", "outside 0.1 to 100"),
         ] {
             let error = change_for(&[(key, value)], "main").unwrap_err();

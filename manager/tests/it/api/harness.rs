@@ -144,6 +144,7 @@ impl Node {
             inventory: self.kept.inventory.subscribe(),
             tenants: Arc::clone(&self.kept.snapshots),
             grants: Arc::new(move || grants.grant_table().grants().cloned().collect()),
+            cordoned: Arc::new(std::collections::BTreeSet::new),
             has_problem: Arc::new(|| false),
             states: Arc::new(|_| SuspendState::Running),
         };
