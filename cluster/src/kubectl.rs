@@ -11,6 +11,7 @@ use kube::{Client, Config};
 use vcuda_daemon::api_server::kubeconfig_text;
 use vcuda_daemon::life::{self, RunError};
 
+mod claimed;
 mod collect;
 pub mod explain;
 mod finding;
@@ -30,7 +31,9 @@ Examples:
 
 const DETAILS: &str = "\
 gpus, ps, top and usage read the managers' metrics. They take the rights to
-list pods and to get pods/proxy in the namespace of the chart. why takes get of the pod,
+list pods and to get pods/proxy in the namespace of the chart; with those to
+list all resourceclaims and resourceslices, what claims of pods that do not
+start hold is not shown as free. why takes get of the pod,
 list of events, get of resourceclaims in the pod's namespace; list of nodes
 and resourceslices to tell whether it can ever start.
 

@@ -10,6 +10,7 @@ use kube::{Api, Client};
 use serde::Serialize;
 use vcuda_daemon::life::RunError;
 
+use super::claimed::{self, Claimed};
 use super::metrics::{Sample, parse};
 use super::refused;
 
@@ -54,6 +55,17 @@ pub(super) struct Gpu {
     pub(super) shares: Vec<Share>,
 }
 
+impl Gpu {
+    /// Counts what is free, beside what the manager has granted and what claims hold, which it grants as their pods start.
+    fn count_free(&mut self, claimed: Claimed) {
+        let held_bytes = self.memory_granted_bytes.max(claimed.memory_bytes);
+        self.memory_free_bytes = self.memory_total_bytes.saturating_sub(held_bytes);
+        let claimed_percent = f64::from(u32::try_from(claimed.cores_percent).unwrap_or(u32::MAX));
+        let held_percent = self.cores_granted_percent.max(claimed_percent);
+        self.cores_free_percent = percent((100.0 - held_percent).max(0.0) / 100.0);
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) gpus: Vec<Gpu>,
@@ -85,6 +97,10 @@ pub(super) async fn snapshot(client: &Client, namespace: &str, selector: &str) -
                 snapshot.silent.insert(node, why);
             }
         }
+    }
+    let claimed = claimed::by_gpu(client).await;
+    for gpu in &mut snapshot.gpus {
+        gpu.count_free(claimed.get(&gpu.uuid).copied().unwrap_or_default());
     }
     match snapshot.silent.values().next().filter(|_| snapshot.gpus.is_empty()) {
         Some(why) => Err(RunError::Unavailable(format!("no manager answers: {why}"))),
@@ -154,10 +170,6 @@ fn gpus(samples: &[Sample]) -> Vec<Gpu> {
                 _ => {}
             }
         }
-    }
-    for gpu in gpus.values_mut() {
-        gpu.memory_free_bytes = gpu.memory_total_bytes.saturating_sub(gpu.memory_granted_bytes);
-        gpu.cores_free_percent = percent((100.0 - gpu.cores_granted_percent).max(0.0) / 100.0);
     }
     for ([_, namespace, pod, container], mut share) in shares {
         let key = [namespace, pod, container];
