@@ -5,7 +5,7 @@
 //! asks [`service`] to prepare the claim: [`claim`] reads the allocation, [`users`] finds the containers of each request,
 //! [`prepare`] has the manager create the grants and writes the containers' specifications. After the pod's end kubelet asks to
 //! unprepare the claim; [`orphans`] does so if kubelet does not. Meanwhile [`status`] writes the grants into the claim's
-//! status, [`claim_reconciler`] applies changed annotations, and [`health`] reports unhealthy GPUs to kubelet.
+//! status, [`claim_reconciler`] applies changed annotations, [`shared_claims`] finds the objects of events, and [`health`] reports unhealthy GPUs to kubelet.
 
 pub(crate) mod claim;
 mod claim_annotations;
@@ -22,6 +22,7 @@ pub(crate) mod register;
 pub(crate) mod run;
 pub(crate) mod service;
 mod shared;
+mod shared_claims;
 pub(crate) mod slices;
 pub(crate) mod status;
 pub(crate) mod users;

@@ -10,7 +10,9 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-/// Shortest interval of events with the same object and reason. `vcuda events` has all of the manager's events.
+use crate::ids::digest;
+
+/// Shortest interval of equal events, see [`Interval`]. `vcuda events` has all of the manager's events.
 const MIN_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest note that the API server accepts (bytes; events.k8s.io/v1).
 const NOTE_BYTES: usize = 1024;
@@ -18,19 +20,29 @@ const NOTE_BYTES: usize = 1024;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Pause after the API server has refused events for lack of the right.
 const FORBIDDEN_RETRY: Duration = Duration::from_secs(600);
-/// Most pairs of object and reason that are remembered.
+/// Most events that are remembered.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// Limits events to one for each object and reason in [`MIN_INTERVAL`].
+/// What an event's object has one of in [`MIN_INTERVAL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interval {
+    /// One event of each reason: notes name processes, of which a container may start many.
+    PerReason,
+    /// One event of each note: each change of the object may have a fault of its own.
+    PerNote,
+}
+
+/// Limits events to one for each object, reason and, if asked, note in [`MIN_INTERVAL`].
 #[derive(Debug, Default)]
 struct EventLimiter {
-    last: HashMap<(String, String), Instant>,
+    /// Time of the last event by object, reason and note. The note is empty for [`Interval::PerReason`].
+    last: HashMap<[String; 3], Instant>,
 }
 
 impl EventLimiter {
-    fn allows(&mut self, uid: &str, reason: &str, now: Instant) -> bool {
+    fn allows(&mut self, uid: &str, reason: &str, note: &str, now: Instant) -> bool {
         self.last.retain(|_, last| now.saturating_duration_since(*last) < MIN_INTERVAL);
-        let key = (uid.to_owned(), reason.to_owned());
+        let key = [uid, reason, note].map(str::to_owned);
         if self.last.len() >= REMEMBERED_MAX || self.last.contains_key(&key) {
             return false;
         }
@@ -42,6 +54,7 @@ impl EventLimiter {
 pub(crate) struct EventWriter {
     recorder: Recorder,
     limiter: EventLimiter,
+    interval: Interval,
     /// Present failure, so that it is logged once.
     failure: Option<String>,
     forbidden_until: Option<Instant>,
@@ -55,21 +68,27 @@ impl std::fmt::Debug for EventWriter {
 
 impl EventWriter {
     /// Creates a writer that reports as `controller` (a qualified name) on `node`.
-    pub(crate) fn new(client: Client, controller: &str, node: &str) -> Self {
+    pub(crate) fn new(client: Client, controller: &str, node: &str, interval: Interval) -> Self {
         let reporter = Reporter { controller: controller.to_owned(), instance: Some(node.to_owned()) };
         Self {
             recorder: Recorder::new(client, reporter),
             limiter: EventLimiter::default(),
+            interval,
             failure: None,
             forbidden_until: None,
         }
     }
 
-    /// Writes an event, unless `regarding` has had one of this reason lately. A failure is logged once.
+    /// Writes an event, unless `regarding` has had an equal one lately, see [`Interval`]. A failure is logged once.
     pub(crate) async fn write(&mut self, regarding: &ObjectReference, reason: &str, note: String) {
         let now = Instant::now();
         let uid = regarding.uid.as_deref().unwrap_or_default();
-        if self.forbidden_until.is_some_and(|until| now < until) || !self.limiter.allows(uid, reason, now) {
+        let limited = match self.interval {
+            Interval::PerReason => "",
+            Interval::PerNote => note.as_str(),
+        };
+        let is_forbidden = self.forbidden_until.is_some_and(|until| now < until);
+        if is_forbidden || !self.limiter.allows(uid, reason, limited, now) {
             return;
         }
         let published = timeout(DEADLINE, self.recorder.publish(&warning(reason, note), regarding)).await;
@@ -100,14 +119,18 @@ impl EventWriter {
     }
 }
 
+/// A warning with the note, cut to the longest allowed.
+///
+/// The recorder takes an event of equal object, reason and action for a repetition, and keeps the note of the first. The API server
+/// lets no note change. So the action has the note's digest, and an event of another note is a new one.
 fn warning(reason: &str, mut note: String) -> Event {
     let end = (0..=NOTE_BYTES.min(note.len())).rev().find(|end| note.is_char_boundary(*end));
     note.truncate(end.unwrap_or(0));
     Event {
         type_: EventType::Warning,
         reason: reason.to_owned(),
+        action: format!("Watching-{}", digest(&note, 4)),
         note: Some(note),
-        action: "Watching".to_owned(),
         secondary: None,
     }
 }
@@ -120,14 +143,28 @@ mod tests {
     fn a_pod_gets_one_event_of_a_reason_in_a_minute() {
         let mut limiter = EventLimiter::default();
         let start = Instant::now();
-        assert!(limiter.allows("a", "VcudaMemoryDenied", start));
+        assert!(limiter.allows("a", "VcudaMemoryDenied", "", start));
         for second in 0..60 {
             let now = start + Duration::from_secs(second);
-            assert!(!limiter.allows("a", "VcudaMemoryDenied", now));
+            assert!(!limiter.allows("a", "VcudaMemoryDenied", "", now));
         }
-        assert!(limiter.allows("b", "VcudaMemoryDenied", start));
-        assert!(limiter.allows("a", "VcudaNotAttached", start));
-        assert!(limiter.allows("a", "VcudaMemoryDenied", start + MIN_INTERVAL));
+        assert!(limiter.allows("b", "VcudaMemoryDenied", "", start));
+        assert!(limiter.allows("a", "VcudaNotAttached", "", start));
+        assert!(limiter.allows("a", "VcudaMemoryDenied", "", start + MIN_INTERVAL));
+    }
+
+    #[test]
+    fn each_note_is_told_once_in_a_minute_and_is_an_event_of_its_own() {
+        let mut limiter = EventLimiter::default();
+        let start = Instant::now();
+        let [first, second] = ["policy brust", "memory 9Gi"];
+        for note in [first, second] {
+            assert!(limiter.allows("a", "VcudaAnnotationRefused", note, start));
+            assert!(!limiter.allows("a", "VcudaAnnotationRefused", note, start));
+        }
+        let action = |note: &str| warning("VcudaAnnotationRefused", note.to_owned()).action;
+        assert_ne!(action(first), action(second), "the recorder would keep the first note");
+        assert_eq!(action(first), action(first), "the recorder counts it up");
     }
 
     #[test]
@@ -135,11 +172,11 @@ mod tests {
         let mut limiter = EventLimiter::default();
         let start = Instant::now();
         for number in 0..2 * REMEMBERED_MAX {
-            limiter.allows(&number.to_string(), "VcudaNotAttached", start);
+            limiter.allows(&number.to_string(), "VcudaNotAttached", "", start);
         }
         assert_eq!(limiter.last.len(), REMEMBERED_MAX);
-        assert!(!limiter.allows("0", "VcudaNotAttached", start));
-        assert!(limiter.allows("0", "VcudaNotAttached", start + MIN_INTERVAL));
+        assert!(!limiter.allows("0", "VcudaNotAttached", "", start));
+        assert!(limiter.allows("0", "VcudaNotAttached", "", start + MIN_INTERVAL));
         assert_eq!(limiter.last.len(), 1);
     }
 

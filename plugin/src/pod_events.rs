@@ -1,5 +1,5 @@
-//! Copies the manager's events about a container to its pod as Kubernetes events, which `kubectl describe pod` shows. No part of
-//! the plugin waits for them or depends on them.
+//! Copies the manager's events about a container to its pod, or to the claim that pods share, as Kubernetes events, which `kubectl
+//! describe` shows. No part of the daemons waits for them or depends on them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,15 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Greatest age of an event that is copied (ms).
 const MAX_AGE_MS: i64 = 60_000;
 
-pub(crate) async fn run(events: EventWriter, manager: Arc<Manager>) {
-    let mut writer = Writer { events, manager, holders: HashMap::new(), newest_ms: 0 };
+/// Finds the objects for events about grants that are not a single pod's.
+pub(crate) trait OtherObjects: Send + Sync {
+    /// The objects for events about a grant; `None` if its pod alone uses it.
+    fn of_grant(&self, grant: &v1::Grant) -> Option<Vec<ObjectReference>>;
+}
+
+/// Copies events until the task is dropped. Without `others` each grant is a pod's.
+pub(crate) async fn run(events: EventWriter, manager: Arc<Manager>, others: Option<Box<dyn OtherObjects>>) {
+    let mut writer = Writer { events, manager, others, grants: HashMap::new(), newest_ms: 0 };
     loop {
         if let Err(error) = writer.stream_events().await {
             debug!("the manager's events are not heard: {error}");
@@ -33,8 +40,9 @@ pub(crate) async fn run(events: EventWriter, manager: Arc<Manager>) {
 struct Writer {
     events: EventWriter,
     manager: Arc<Manager>,
-    /// Holders by grant. A grant never changes its holder.
-    holders: HashMap<String, v1::Holder>,
+    others: Option<Box<dyn OtherObjects>>,
+    /// Grants by id, of which key and holder are used. A grant never changes those.
+    grants: HashMap<String, v1::Grant>,
     /// Time of the newest event that was read (ms since 1970).
     newest_ms: i64,
 }
@@ -57,22 +65,30 @@ impl Writer {
     }
 
     async fn write_event(&mut self, event: &v1::Event) {
-        let Some(holder) = self.holder(&event.container_id).await else {
+        let Some((objects, note)) = self.objects(event).await else {
             return;
         };
-        let note = format!("container {}: {}", holder.container, event.message);
-        self.events.write(&pod_reference(&holder), &event.reason, note).await;
+        for object in &objects {
+            self.events.write(object, &event.reason, note.clone()).await;
+        }
     }
 
-    /// The holder of a grant; `None` if the grant is not a pod's.
-    async fn holder(&mut self, id: &str) -> Option<v1::Holder> {
-        if !self.holders.contains_key(id) {
+    /// The objects of an event and the note; `None` if neither a pod nor a claim has the grant.
+    async fn objects(&mut self, event: &v1::Event) -> Option<(Vec<ObjectReference>, String)> {
+        let id = &event.container_id;
+        if !self.grants.contains_key(id) {
             let grants = self.manager.list().await.ok()?;
-            let of_grant = |grant: v1::Grant| Some((grant.id, grant.holder?));
-            self.holders = grants.into_iter().filter_map(of_grant).collect();
+            self.grants = grants.into_iter().map(|grant| (grant.id.clone(), grant)).collect();
         }
-        let holder = self.holders.get(id)?;
-        (!holder.pod.is_empty() && !holder.namespace.is_empty()).then(|| holder.clone())
+        let grant = self.grants.get(id)?;
+        if let Some(objects) = self.others.as_ref().and_then(|others| others.of_grant(grant)) {
+            // The event does not say of which pod the container is.
+            return Some((objects, format!("a container of the shared claim: {}", event.message)));
+        }
+        let holder = grant.holder.as_ref()?;
+        let is_pods = !holder.pod.is_empty() && !holder.namespace.is_empty();
+        let note = format!("container {}: {}", holder.container, event.message);
+        is_pods.then(|| (vec![pod_reference(holder)], note))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::bind::{BindSettings, Binder};
 use crate::cdi::{SlotRecord, Store};
 use crate::cluster::Cluster;
 use crate::config::{Api, Config};
-use crate::event_writer::EventWriter;
+use crate::event_writer::{EventWriter, Interval};
 use crate::ids::Kind;
 use crate::manager::Manager;
 use crate::metrics::Instruments;
@@ -202,10 +202,10 @@ fn start_api_server_tasks(
     binder: Arc<Binder>,
     tasks: &mut JoinSet<()>,
 ) {
-    let events = || event_writer(config, &client, CONTROLLER);
-    tasks.spawn(annotation_reconciler::run(cluster, binder, events()));
-    if let Some(events) = events() {
-        tasks.spawn(pod_events::run(events, Arc::clone(manager)));
+    let events = |interval| event_writer(config, &client, CONTROLLER, interval);
+    tasks.spawn(annotation_reconciler::run(cluster, binder, events(Interval::PerNote)));
+    if let Some(events) = events(Interval::PerReason) {
+        tasks.spawn(pod_events::run(events, Arc::clone(manager), None));
     }
     if config.cluster.publish {
         let publisher = Publisher::new(client, &config.cluster.node, chunks(config), store.clone());
@@ -218,8 +218,13 @@ fn chunks(config: &Config) -> Chunks {
 }
 
 /// Writer of Kubernetes events as `controller`; `None` if events are off.
-pub(crate) fn event_writer(config: &Config, client: &Client, controller: &str) -> Option<EventWriter> {
-    let new = || EventWriter::new(client.clone(), controller, &config.cluster.node);
+pub(crate) fn event_writer(
+    config: &Config,
+    client: &Client,
+    controller: &str,
+    interval: Interval,
+) -> Option<EventWriter> {
+    let new = || EventWriter::new(client.clone(), controller, &config.cluster.node, interval);
     config.cluster.events.then(new)
 }
 

@@ -78,7 +78,11 @@ pub(crate) struct Prepared {
     pub(crate) share_id: Option<String>,
     pub(crate) cdi: Vec<String>,
     pub(crate) uuid: String,
+    /// The grant's key; `None` for admin access, and if no container can use the share.
     pub(crate) key: Option<String>,
+    /// Whether no container can use the share. An older record has it not, and then counts as used.
+    #[serde(default)]
+    pub(crate) is_unused: bool,
 }
 
 /// A claim that is prepared, with the answer to kubelet, which may ask again while the API server is away.

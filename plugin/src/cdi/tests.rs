@@ -55,6 +55,7 @@ pub(super) fn a_claim(uid: &str) -> ClaimRecord {
             cdi: vec![format!("vcuda.io/claim={uid}-gpu")],
             uuid: "GPU-1".to_owned(),
             key: Some("k".to_owned()),
+            is_unused: false,
         }],
     }
 }
@@ -81,6 +82,14 @@ pub(super) fn claim_spec() -> Spec {
     let named = |name: &str| CdiDevice { name: name.to_owned(), ..device(1) };
     let devices = [named("u-gpu"), CdiDevice { limits: None, ..named("u-see") }];
     spec::<ClaimRecord>(&inputs(), &devices).unwrap()
+}
+
+/// A record of a release that did not know yet whether a share is used.
+#[test]
+fn an_earlier_record_of_a_claim_is_read() {
+    let mut earlier = serde_json::to_value(a_claim("u")).unwrap();
+    assert!(earlier["prepared"][0].as_object_mut().unwrap().remove("is_unused").is_some());
+    assert_eq!(serde_json::from_value::<ClaimRecord>(earlier).unwrap(), a_claim("u"));
 }
 
 #[test]

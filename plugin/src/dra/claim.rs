@@ -71,14 +71,27 @@ pub(crate) fn shares(claim: &ResourceClaim, uid: &str, pool: &str) -> Result<Vec
 }
 
 pub(crate) fn is_ours(claim: &ResourceClaim) -> bool {
+    results(claim).any(|result| result.driver == DRIVER)
+}
+
+/// Names of all requests of a claim, of other drivers too, without subrequests.
+pub(crate) fn request_names(claim: &ResourceClaim) -> BTreeSet<String> {
+    let devices = claim.spec.as_ref().and_then(|spec| spec.devices.as_ref());
+    let asked = devices.into_iter().flat_map(|devices| devices.requests.iter().flatten());
+    let asked = asked.map(|request| request.name.as_str());
+    let allocated = results(claim).map(|result| request_base(&result.request));
+    asked.chain(allocated).map(str::to_owned).collect()
+}
+
+/// The results of a claim's allocation, of all drivers.
+fn results(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceRequestAllocationResult> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let devices = allocation.and_then(|allocation| allocation.devices.as_ref());
-    let mut results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
-    results.any(|result| result.driver == DRIVER)
+    devices.into_iter().flat_map(|devices| devices.results.iter().flatten())
 }
 
 /// Name of the request without the subrequest: `gpu` for `gpu/large`, which the scheduler chose from a prioritized list.
-fn request_base(request: &str) -> &str {
+pub(super) fn request_base(request: &str) -> &str {
     request.split_once('/').map_or(request, |(base, _)| base)
 }
 
@@ -172,6 +185,9 @@ pub(super) mod tests {
         let [share] = shares(&claim, "a-uid", "node").unwrap().try_into().unwrap();
         assert_eq!((share.request.as_str(), share.counted), ("see", None));
         assert!(is_ours(&claim));
+        let mut claim = claim;
+        claim.spec = serde_json::from_value(json!({"devices": {"requests": [{"name": "more"}]}})).unwrap();
+        assert_eq!(request_names(&claim), ["more", "nic", "see"].map(str::to_owned).into());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::claim_annotations::{self, Annotations};
 use super::grants::grant_amounts;
 use super::prepare::{PrepareError, Preparer};
 use super::shared::Shared;
+use super::shared_claims::claim_reference;
 use crate::amounts::Asked;
 use crate::annotation_reconciler::{RETRY_INTERVAL, Reconcile, Refusal};
 use crate::cdi::ClaimRecord;
@@ -228,13 +229,6 @@ fn annotated_object(record: &ClaimRecord, grants: &Grants) -> ObjectReference {
     let holder = record.keys().into_iter().find_map(|key| grants.get(key)?.holder.as_ref());
     match holder.filter(|_| record.of_pod) {
         Some(holder) => crate::pod_events::pod_reference(holder),
-        None => ObjectReference {
-            api_version: Some("resource.k8s.io/v1".to_owned()),
-            kind: Some("ResourceClaim".to_owned()),
-            name: Some(record.name.clone()),
-            namespace: Some(record.namespace.clone()),
-            uid: Some(record.uid.clone()),
-            ..ObjectReference::default()
-        },
+        None => claim_reference(record),
     }
 }

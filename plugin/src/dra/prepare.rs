@@ -16,7 +16,7 @@ use super::claim::{self, Share};
 use super::claim_annotations;
 use super::grants::{create_request, grant_holder};
 use super::shared::Shared;
-use super::users::{Group, Users, find_users};
+use super::users::{Group, Requests, Users, find_users};
 use crate::bind::BindSettings;
 use crate::cdi::{CdiDevice, ClaimRecord, Prepared};
 
@@ -102,10 +102,11 @@ impl Preparer {
         let claim = claims.get_opt(&asked.name).await?.ok_or(PrepareError::Gone)?;
         let shares = claim::shares(&claim, &asked.uid, &self.shared.node)?;
         let pods = self.pods(&asked.namespace, &claim).await?;
-        let requests = shares.iter().map(|share| share.request.clone()).collect();
-        let mut users = find_users(&pods, &asked.name, &requests)?;
+        let ours = shares.iter().map(|share| share.request.clone()).collect();
+        let requests = Requests { all: &claim::request_names(&claim), ours: &ours };
+        let mut users = find_users(&pods, &asked.name, requests)?;
         if !claim_annotations::is_of_pod(&claim) {
-            users.add_unused(&requests);
+            users.add_unused(&ours);
         }
         for name in &users.other_claims {
             if claims.get_opt(name).await?.as_ref().is_some_and(claim::is_ours) {

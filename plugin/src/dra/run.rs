@@ -22,11 +22,13 @@ use super::prepare::Preparer;
 use super::register::Registrar;
 use super::service::Service;
 use super::shared::Shared;
+use super::shared_claims::SharedClaims;
 use super::slices::Publisher;
 use super::status::StatusWriter;
 use crate::annotation_reconciler;
 use crate::cluster::Cluster;
 use crate::config::{Api, Config};
+use crate::event_writer::Interval;
 use crate::mode::{LockState, starting};
 use crate::pod_events;
 use crate::register::watched::RegistrationState;
@@ -95,13 +97,14 @@ async fn publish_once_registered(publisher: Publisher, mut registration: watch::
 
 /// Starts the tasks for prepared claims: their status, their annotations and their cleanup.
 fn keep_claims(config: &Config, shared: &Arc<Shared>, preparer: &Arc<Preparer>, tasks: &mut JoinSet<()>) {
-    let events = || event_writer(config, &shared.client, CONTROLLER);
+    let events = |interval| event_writer(config, &shared.client, CONTROLLER, interval);
     tasks.spawn(StatusWriter::new(Arc::clone(shared), preparer.changed()).run());
     let reconciler = ClaimReconciler::new(Arc::clone(shared), Arc::clone(preparer));
     let cluster = Cluster::start(shared.client.clone(), &shared.node);
-    tasks.spawn(annotation_reconciler::run(cluster, Arc::new(reconciler), events()));
-    if let Some(events) = events() {
-        tasks.spawn(pod_events::run(events, Arc::clone(&shared.manager)));
+    let shared_claims = SharedClaims { shared: Arc::clone(shared), cluster: cluster.clone() };
+    tasks.spawn(annotation_reconciler::run(cluster, Arc::new(reconciler), events(Interval::PerNote)));
+    if let Some(events) = events(Interval::PerReason) {
+        tasks.spawn(pod_events::run(events, Arc::clone(&shared.manager), Some(Box::new(shared_claims))));
     }
     tasks.spawn(OrphanCleaner { shared: Arc::clone(shared), preparer: Arc::clone(preparer) }.run());
 }

@@ -1,10 +1,16 @@
 //! The containers that use each request of a claim. A container has the same limits on all its GPUs, so the requests of a
 //! container are granted together. Containers that use the same requests share the grant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use thiserror::Error;
+
+use super::claim::request_base;
+
+mod containers;
+
+use containers::container_claims;
 
 /// Requests of a claim that the same containers use. A group has a single grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +28,52 @@ pub(crate) struct Users {
     pub(crate) other_claims: BTreeSet<String>,
 }
 
-/// Two containers have some requests in common and others not.
+/// The requests of a claim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Requests<'a> {
+    /// Names of all its requests, of other drivers too.
+    pub(crate) all: &'a BTreeSet<String>,
+    /// Those for which it was allocated shares.
+    pub(crate) ours: &'a BTreeSet<String>,
+}
+
+/// Containers use the claim in a way that gives them no grant. A container is named with its pod.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "containers {} and {} use some of the claim's requests in common and others not: containers share all their requests or \
-     none", .0, .1
-)]
-pub(crate) struct Overlap(String, String);
+pub(crate) enum UsersError {
+    #[error(
+        "containers {0} and {1} use some of the claim's requests in common and others not: containers share all their requests or \
+         none"
+    )]
+    Overlap(String, String),
+    #[error(
+        "container {container} names request \"{request}\", which the claim does not have; it has {}",
+        .has.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    )]
+    NoRequest { container: String, request: String, has: BTreeSet<String> },
+}
+
+impl Requests<'_> {
+    /// Those of ours that `container` uses. `named` are the names in its specification, of which an empty one means all.
+    fn used(
+        self,
+        named: &BTreeSet<String>,
+        container: &(String, String),
+    ) -> Result<BTreeSet<String>, UsersError> {
+        let is_known = |name: &&String| name.is_empty() || self.all.contains(request_base(name));
+        if let Some(unknown) = named.iter().find(|name| !is_known(name)) {
+            return Err(UsersError::NoRequest {
+                container: shown(container),
+                request: unknown.clone(),
+                has: self.all.clone(),
+            });
+        }
+        let is_used = |ours: &&String| named.iter().any(|name| request_base(name) == ours.as_str());
+        Ok(match named.contains("") {
+            true => self.ours.clone(),
+            false => self.ours.iter().filter(is_used).cloned().collect(),
+        })
+    }
+}
 
 impl Users {
     /// Adds the requests that no container uses yet, each as a group of its own: later pods of a shared claim may, for which kubelet asks
@@ -44,7 +89,10 @@ impl Users {
 }
 
 /// Finds the containers among `pods` that use the claim named `claim`, which has these `requests`.
-pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>) -> Result<Users, Overlap> {
+///
+/// # Errors
+/// A container names a request that the claim lacks, or two containers have some requests in common and others not.
+pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: Requests<'_>) -> Result<Users, UsersError> {
     let mut users = Users::default();
     for pod in pods {
         let pod_name = pod.metadata.name.clone().unwrap_or_default();
@@ -53,11 +101,9 @@ pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: &BTreeSet<String>)
                 continue;
             };
             users.other_claims.extend(used.keys().filter(|name| *name != claim).cloned());
-            let of_claim = match of_claim.contains("") {
-                true => requests.clone(),
-                false => of_claim.intersection(requests).cloned().collect(),
-            };
-            add_to_groups(&mut users.groups, of_claim, (pod_name.clone(), container))?;
+            let container = (pod_name.clone(), container);
+            let of_claim = requests.used(of_claim, &container)?;
+            add_to_groups(&mut users.groups, of_claim, container)?;
         }
     }
     Ok(users)
@@ -67,7 +113,7 @@ fn add_to_groups(
     groups: &mut Vec<Group>,
     requests: BTreeSet<String>,
     container: (String, String),
-) -> Result<(), Overlap> {
+) -> Result<(), UsersError> {
     if requests.is_empty() {
         return Ok(());
     }
@@ -76,56 +122,15 @@ fn add_to_groups(
         return Ok(());
     }
     if let Some(other) = groups.iter().find(|group| !group.requests.is_disjoint(&requests)) {
-        let shown = |(pod, container): &(String, String)| format!("{pod}/{container}");
         let first = other.containers.first().map(shown).unwrap_or_default();
-        return Err(Overlap(first, shown(&container)));
+        return Err(UsersError::Overlap(first, shown(&container)));
     }
     groups.push(Group { requests, containers: vec![container] });
     Ok(())
 }
 
-/// For each container of a pod: the claims that it uses, with their requests. An empty request means all requests.
-fn container_claims(pod: &Pod) -> Vec<(String, BTreeMap<String, BTreeSet<String>>)> {
-    let names = claim_names(pod);
-    let mut uses: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-    for container in containers(pod) {
-        let claims = container.resources.iter().flat_map(|resources| resources.claims.iter().flatten());
-        for claim in claims {
-            let Some(name) = names.get(claim.name.as_str()) else {
-                continue;
-            };
-            let requests = uses.entry(container.name.clone()).or_default().entry(name.clone());
-            requests.or_default().insert(claim.request.clone().unwrap_or_default());
-        }
-    }
-    // Extended resources of a device class, for which the scheduler has made the claim.
-    let extended = pod.status.as_ref().and_then(|status| status.extended_resource_claim_status.as_ref());
-    if let Some(status) = extended {
-        for mapping in &status.request_mappings {
-            let of_container = uses.entry(mapping.container_name.clone()).or_default();
-            let requests = of_container.entry(status.resource_claim_name.clone()).or_default();
-            requests.insert(mapping.request_name.clone());
-        }
-    }
-    uses.into_iter().collect()
-}
-
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
-    pod.spec.iter().flat_map(|spec| {
-        let init = spec.init_containers.iter().flatten();
-        init.chain(&spec.containers)
-    })
-}
-
-/// Names of claims by the names that the pod's specification gives them.
-fn claim_names(pod: &Pod) -> BTreeMap<&str, String> {
-    let named = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-    let mut names: BTreeMap<&str, String> =
-        named.filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?))).collect();
-    // Claims that were made from templates.
-    let made = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
-    names.extend(made.filter_map(|claim| Some((claim.name.as_str(), claim.resource_claim_name.clone()?))));
-    names
+fn shown((pod, container): &(String, String)) -> String {
+    format!("{pod}/{container}")
 }
 
 #[cfg(test)]
@@ -163,8 +168,11 @@ mod tests {
         .unwrap()
     }
 
-    fn users_of_claim(pod: Pod) -> Result<Users, Overlap> {
-        find_users(&[pod], "p-gpu", &["a", "b"].map(str::to_owned).into())
+    /// The users of a claim with the requests `a` and `b`, and `nic` of another driver.
+    fn users_of_claim(pod: Pod) -> Result<Users, UsersError> {
+        let [ours, all] = [&["a", "b"][..], &["a", "b", "nic"]]
+            .map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        find_users(&[pod], "p-gpu", Requests { all: &all, ours: &ours })
     }
 
     fn sets(users: &Users) -> Vec<(String, usize)> {
@@ -198,7 +206,18 @@ mod tests {
     #[test]
     fn a_part_in_common_is_refused() {
         let overlap = users_of_claim(pod(&[("c", &[("gpu", "")]), ("d", &[("gpu", "b")])])).unwrap_err();
-        assert_eq!(overlap, Overlap("p/c".to_owned(), "p/d".to_owned()));
+        assert_eq!(overlap, UsersError::Overlap("p/c".to_owned(), "p/d".to_owned()));
+    }
+
+    #[test]
+    fn a_request_that_the_claim_lacks_is_refused() {
+        let error = users_of_claim(pod(&[("c", &[("gpu", "a"), ("gpu", "gpu9")])])).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "container p/c names request \"gpu9\", which the claim does not have; it has a, b, nic"
+        );
+        let others = pod(&[("c", &[("gpu", "a/large")]), ("d", &[("gpu", "nic")]), ("e", &[("other", "x")])]);
+        assert_eq!(sets(&users_of_claim(others).unwrap()), [("a".to_owned(), 1)]);
     }
 
     #[test]
@@ -218,7 +237,8 @@ mod tests {
         });
         pod.status.get_or_insert_default().extended_resource_claim_status =
             serde_json::from_value(status).unwrap();
-        let users = find_users(&[pod], "p-extended", &["r".to_owned()].into()).unwrap();
+        let requests = ["r".to_owned()].into();
+        let users = find_users(&[pod], "p-extended", Requests { all: &requests, ours: &requests }).unwrap();
         assert_eq!(sets(&users), [("r".to_owned(), 1)]);
     }
 }

@@ -267,6 +267,9 @@ fn what_cannot_be_prepared_says_why_and_leaves_nothing() {
     refused("two", "a container uses this claim and claim same");
     put_claim(&api, "nobody", "absent", &[result("a", &gpu, "1Gi", "1")], &json!([]));
     refused("nobody", "reserved for no pod that there is");
+    put_pod(&api, "q", &[("main", &[("lacks", "gpu9")])]);
+    put_claim(&api, "lacks", "q", &[result("gpu", &gpu, "1Gi", "1")], &json!([]));
+    refused("lacks", "container q/main names request \"gpu9\", which the claim does not have; it has gpu");
     put_claim(&api, "unequal", "p", &[result("a", "gpu-unknown", "1Gi", "1")], &json!([]));
     refused("unequal", "device gpu-unknown is not on this node");
     put_claim(&api, "unequal", "p", &[result("a", &gpu, "30Gi", "1")], &json!([]));

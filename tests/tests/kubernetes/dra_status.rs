@@ -7,7 +7,7 @@ use vcuda_tests::dra::claims::{
     NODE, annotate, claim_path, grants, made_for, pod_path, published, put_claim, put_pod, result,
 };
 use vcuda_tests::resource_api::ResourceApi;
-use vcuda_tests::{Fixture, eventually, succeeded};
+use vcuda_tests::{Door, Fixture, app, eventually, succeeded};
 
 /// Time that an immediate effect may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -46,6 +46,49 @@ fn a_prepared_claim_shows_gpu_quota_and_policy() {
     assert_eq!(&api.device_statuses("one")[0]["conditions"][0], ready);
     assert_eq!(driver.unprepare("one", "one-uid"), "");
     eventually("it is taken back", SOON, || api.device_statuses("one").is_empty());
+}
+
+#[test]
+fn a_share_that_no_container_uses_shows_so() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+    let results = [result("a", &gpus[0], "4Gi", "30"), result("b", &gpus[1], "4Gi", "30")];
+    put_claim(&api, "own", "p", &results, &json!([]));
+    made_for(&api, "own", "p");
+    put_pod(&api, "p", &[("main", &[("own", "a")])]);
+    assert_eq!(driver.prepare("own", "own-uid").error, "");
+    eventually("its status is written", SOON, || api.device_statuses("own").len() == 2);
+    let unused = api.device_statuses("own").into_iter().find(|entry| entry["shareID"] == "b-share").unwrap();
+    assert_eq!(unused["conditions"][0]["message"], "no container uses it", "{unused}");
+    assert!(unused["data"]["adminAccess"].is_null(), "{unused}");
+}
+
+/// The first pod of a shared claim stays the holder of the grant.
+#[test]
+fn events_of_a_shared_claim_reach_the_claim_after_its_first_pod() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    put_claim(&api, "alone", "q", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    put_pod(&api, "q", &[("main", &[("alone", "gpu")])]);
+    assert_eq!(driver.prepare("alone", "alone-uid").error, "");
+    api.delete(&pod_path("q"));
+    let grants = succeeded(&fixture.vcuda(["grant", "list", "--json"]).output().unwrap());
+    let grants: Value = serde_json::from_str(&grants).unwrap();
+    let id = grants["grants"][0]["id"].as_str().unwrap();
+    let mut denied = fixture.vcuda(["run", "--sim", "--grant", id, "--"]);
+    denied.arg(app("quota", Door::Dlsym)).arg((4_u64 << 30).to_string());
+    assert!(succeeded(&denied.output().unwrap()).contains("passed"));
+    eventually("the claim has the event", SOON, || {
+        api.events().iter().any(|event| {
+            event["reason"] == "VcudaMemoryDenied"
+                && event["regarding"]["kind"] == "ResourceClaim"
+                && event["regarding"]["name"] == "alone"
+        })
+    });
 }
 
 #[test]

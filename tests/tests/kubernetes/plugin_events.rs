@@ -33,6 +33,12 @@ fn on_pod(server: &ApiServer, name: &str, reason: &str) -> Vec<Value> {
     events.into_iter().filter(wanted).collect()
 }
 
+/// Whether an event on the pod says that its annotations were refused, and why.
+fn is_refused(server: &ApiServer, name: &str, why: &str) -> bool {
+    let refused = on_pod(server, name, "VcudaAnnotationRefused");
+    refused.iter().filter_map(|event| event["note"].as_str()).any(|note| note.contains(why))
+}
+
 #[test]
 fn findings_about_a_container_become_events_of_its_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");
@@ -61,10 +67,11 @@ fn findings_about_a_container_become_events_of_its_pod() {
 
     // An annotation that the running pod cannot follow.
     server.put("default", "b", &pods[1].uid, &[("vcuda.io/memory", "9Gi")]);
-    eventually("the pod is told why", SOON, || {
-        let refused = on_pod(&server, "b", "VcudaAnnotationRefused");
-        let mut notes = refused.iter().filter_map(|event| event["note"].as_str());
-        notes.any(|note| note.contains("annotations only lower"))
+    eventually("the pod is told why", SOON, || is_refused(&server, "b", "annotations only lower"));
+    // Another fault soon after is an event of its own.
+    server.put("default", "b", &pods[1].uid, &[("vcuda.io/polcy", "burst")]);
+    eventually("the pod is told of the next", SOON, || {
+        is_refused(&server, "b", "there is none of this name")
     });
     assert_eq!(denied("a").len(), 1);
 }

@@ -9,7 +9,7 @@ use vcuda_quota::{Contradiction, CoreShare};
 use crate::bind::BindError;
 use crate::cdi::{SpecError, StoreError};
 use crate::dra::claim::ClaimError;
-use crate::dra::users::Overlap;
+use crate::dra::users::UsersError;
 use crate::manager::ManagerError;
 
 #[derive(Debug, Error)]
@@ -23,7 +23,7 @@ pub(crate) enum PrepareError {
     #[error("the claim is reserved for no pod that there is")]
     NoPod,
     #[error("{0}")]
-    Overlap(#[from] Overlap),
+    Users(#[from] UsersError),
     #[error(
         "a container uses this claim and claim {0}, both of vcuda.io: a container has its limits from one claim; make them two \
          requests of one"
@@ -114,7 +114,7 @@ impl PrepareError {
             | Self::Gone
             | Self::Claim(_)
             | Self::NoPod
-            | Self::Overlap(_)
+            | Self::Users(_)
             | Self::TwoClaims(_)
             | Self::Unequal(..)
             | Self::SameGpu(..)

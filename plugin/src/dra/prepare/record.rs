@@ -69,6 +69,7 @@ impl Preparer {
                 cdi: name.into_iter().filter(|name| named.insert(name.clone())).collect(),
                 uuid: uuid(&share.device).unwrap_or_default(),
                 key: group.and_then(|granted| granted.key.clone()),
+                is_unused: group.is_none(),
             }
         });
         prepared.collect()

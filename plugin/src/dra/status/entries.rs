@@ -35,6 +35,7 @@ pub(super) fn status_entries(record: &ClaimRecord, grants: &Grants) -> Vec<Alloc
 
 fn condition(share: &Prepared, grant: Option<&v1::Grant>) -> Condition {
     let (status, reason, message) = match (&share.key, grant) {
+        (None, _) if share.is_unused => ("False", "Unused", "no container uses it".to_owned()),
         (None, _) => ("True", "Prepared", "the GPU is seen, without limits".to_owned()),
         (Some(_), Some(grant)) => ("True", "Prepared", format!("grant {}", grant.id)),
         (Some(_), None) => ("False", "NoGrant", "the manager has no grant of it (any more)".to_owned()),
@@ -65,7 +66,7 @@ fn data(share: &Prepared, grant: Option<&v1::Grant>) -> Map<String, Value> {
             }
         }
         (Some(_), None) => add("whole", true.into()),
-        (None, _) if share.key.is_none() => add("adminAccess", true.into()),
+        (None, _) if share.key.is_none() && !share.is_unused => add("adminAccess", true.into()),
         (None, _) => {}
     }
     data
@@ -136,6 +137,7 @@ mod tests {
                 cdi: Vec::new(),
                 uuid: "GPU-1".to_owned(),
                 key: key.map(str::to_owned),
+                is_unused: false,
             }],
         }
     }
@@ -165,6 +167,17 @@ mod tests {
         let admin = json!({"uuid": "GPU-1", "adminAccess": true});
         assert_eq!(shown_data(None, None), admin);
         assert_eq!(shown_data(None, Some("k")), json!({"uuid": "GPU-1"}));
+    }
+
+    #[test]
+    fn a_share_that_no_container_uses_has_no_admin_access() {
+        let mut unused = record(None);
+        unused.prepared[0].is_unused = true;
+        let [entry] = status_entries(&unused, &Grants::new()).try_into().unwrap();
+        assert_eq!(entry.data.unwrap().0, json!({"uuid": "GPU-1"}));
+        let [condition] = entry.conditions.unwrap().try_into().unwrap();
+        let shown = [&condition.status, &condition.reason, &condition.message].map(String::as_str);
+        assert_eq!(shown, ["False", "Unused", "no container uses it"]);
     }
 
     #[test]
