@@ -160,7 +160,7 @@ fn a_pod_that_does_not_start_is_explained() {
     let why: Value = serde_json::from_str(&succeeded(&kubectl(&api, &["why", "web", "--json"]))).unwrap();
     assert_eq!(why["findings"][0]["reason"], sentence);
     assert!(why["findings"][0]["remedy"].as_str().unwrap().contains("kubectl vcuda gpus"));
-    assert_eq!(why["findings"].as_array().unwrap().len(), 2, "{why}");
+    assert_eq!(why["findings"].as_array().unwrap().len(), 1, "{why}");
     assert_eq!(why["unread"], json!([]));
 }
 
