@@ -153,8 +153,8 @@ def ill(cluster):
     cluster.wait(60, "the container says its limits", lambda: cluster.seen("ill"))
     status = lambda: json.dumps(cluster.pods()["ill"]["status"]["containerStatuses"])
     with_lost_gpu(lambda: cluster.wait(90, "the pod's status says that its GPU is ill", lambda: "Unhealthy" in status()))
-    # A manager that starts beside an ill GPU is not ready: the chart is rolled out while all are well.
-    cluster.wait(60, "the pod's status says that its GPU is well", lambda: "Unhealthy" not in status())
+    # A manager that starts beside an ill GPU is not ready: the chart is rolled out while all are well. 30 clean looks of 2 s go before.
+    cluster.wait(120, "the pod's status says that its GPU is well", lambda: "Unhealthy" not in status())
     cluster.chart("dra.unhealthyEffect=NoExecute")
     seconds = with_lost_gpu(lambda: cluster.wait(120, "the pod is evicted", lambda: "ill" not in cluster.pods())) or 0.0
     cluster.remove_all()
