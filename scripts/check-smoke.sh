@@ -11,10 +11,14 @@ words="$*"
 case $words in
 version) [ "$CLUSTER" != absent ] ;;
 *"get pods -l"*) [ "$CLUSTER" = empty ] || echo "vcuda-abcde $([ "$CLUSTER" = unready ] && echo False || echo True)" ;;
-"get nodes"*) [ "$CLUSTER" = idle ] && echo "  " || echo "16 318 100" ;;
+"get nodes"*) case $CLUSTER in idle | claims) echo "  " ;; *) echo "16 318 100" ;; esac ;;
+"get resourceslices"*) [ "$CLUSTER" != claims ] || echo "node-a gpu-0 gpu-1" ;;
 "create namespace"* | "delete namespace"*) echo "$words" >>"$PLAY/namespaces" ;;
 *"apply -f -") manifest=$(cat) && name=$(sed -nE 's/^metadata: \{name: (.*)\}/\1/p' <<<"$manifest") &&
-    sed -nE 's/.*memory: ([0-9]+),.*/\1/p' <<<"$manifest" >"$PLAY/$name" ;;
+    case $manifest in
+    *ResourceClaimTemplate*) echo $(($(sed -nE 's/.*memory: ([0-9]+)Mi,.*/\1/p' <<<"$manifest") / 256)) >"$PLAY/$name" ;;
+    *vcuda.io/memory*) sed -nE 's/.*memory: ([0-9]+),.*/\1/p' <<<"$manifest" >"$PLAY/$name" ;;
+    esac ;;
 *"wait --for"*) [ "$CLUSTER" != stuck ] ;;
 *"exec"*test*) [ "$CLUSTER" != writable ] ;;
 *"exec"*maps*) [ "$CLUSTER" != musl ] ;;
@@ -22,6 +26,7 @@ version) [ "$CLUSTER" != absent ] ;;
 *"exec large"*nvidia-smi*) [ "$CLUSTER" = whole ] && echo 81559 || echo $((256 * $(cat "$PLAY/large"))) ;;
 *"get pod uneven"*reason*) [ "$CLUSTER" = lenient ] && echo Completed || echo CreateContainerConfigError ;;
 *"get pod uneven"*phase*) echo Succeeded ;;
+*"get events"*beyond*) [ "$CLUSTER" = claims ] && echo "0/1 nodes are available: 1 cannot allocate all claims." ;;
 *"get pod"* | *"get events"*) echo "vcuda.io/memory: 3 is the total for 2 GPUs" ;;
 *) echo "unexpected: kubectl $words" >&2 && exit 99 ;;
 esac
@@ -53,5 +58,6 @@ try writable 1 "limits or preload are missing"
 try musl 1 "the library is not loaded"
 try whole 1 "not one twice the other"
 try lenient 1 "3 chunks on 2 GPUs"
-[ $failed = 0 ] && echo "check-smoke: 10 clusters, each told for what it is"
+try claims 0 "101 % of a GPU are refused"
+[ $failed = 0 ] && echo "check-smoke: 11 clusters, each told for what it is"
 exit $failed
