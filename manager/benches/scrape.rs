@@ -102,6 +102,7 @@ fn node(gpus: u64, tenants: u64) -> Metrics {
         inventory: watch::channel(Arc::new(inventory)).1,
         tenants: Arc::new(snapshots),
         grants: Arc::new(move || grants.clone()),
+        cordoned: Arc::new(std::collections::BTreeSet::new),
         has_problem: Arc::new(|| false),
         states: Arc::new(|_| SuspendState::Running),
     };

@@ -58,7 +58,7 @@ pub struct TokenBucket {
     pub served_ns: AtomicU64,
     /// Forgiven debt (ns of GPU time).
     pub forgiven_ns: AtomicU64,
-    /// Most memory that a process of the tenant had at once, also one that has ended (bytes).
+    /// Most memory that a process had at once whose slot another one has taken since (bytes).
     pub peak_bytes: AtomicU64,
     /// Number of refused reservations of memory.
     pub denied: AtomicU64,
@@ -193,8 +193,8 @@ impl TokenBucket {
     }
 
     /// Notes the most memory that a process has had at once.
-    #[inline]
     pub fn note_peak(&self, bytes: u64) {
+        // A process that starts writes to no page of a GPU that the tenant does not have.
         if bytes > self.peak_bytes.load(Ordering::Relaxed) {
             self.peak_bytes.fetch_max(bytes, Ordering::Relaxed);
         }

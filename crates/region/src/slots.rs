@@ -145,6 +145,8 @@ impl Usage {
         record.write(me);
         for (device, bucket) in DeviceIndex::all().zip(&self.mapping.buckets).take(devices) {
             let line = self.slot_device(device, index);
+            // That of the slot's process before, which is kept nowhere else.
+            bucket.note_peak(line.ledger.peak_bytes.load(Ordering::Relaxed));
             line.ledger.begin();
             line.meter.begin(bucket);
             self.queue(device).leave(index);

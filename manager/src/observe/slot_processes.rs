@@ -72,7 +72,8 @@ impl SlotProcesses {
         device.overhead_bytes =
             uses().fold(0_u64, |sum, one| sum.saturating_add(one.overhead_bytes)).min(device.used_bytes);
         let bucket = reader.bucket(index)?;
-        device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(bucket.peak_bytes);
+        let of_processes = reader.peak_bytes(index)?.max(bucket.peak_bytes);
+        device.peak_bytes = device.peak_bytes.max(device.used_bytes).max(of_processes);
         device.denied = bucket.denied;
         device.denied_bytes = bucket.denied_bytes;
         device.denied_used_bytes = bucket.denied_used_bytes;

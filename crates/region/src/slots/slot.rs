@@ -73,7 +73,6 @@ impl<'u> Slot<'u> {
             let _lock = own.lock();
             own.ledger.reserve(self.index, own.record, bytes, limit_bytes)
         };
-        self.note_peak(device);
         outcome.map(|()| Reservation::new(self, device, bytes))
     }
 
@@ -108,12 +107,6 @@ impl<'u> Slot<'u> {
         }
     }
 
-    /// Keeps the process's peak beyond its end.
-    #[inline]
-    fn note_peak(&self, device: DeviceIndex) {
-        self.usage.bucket(device).note_peak(self.record(device).peak_bytes.load(Ordering::Relaxed));
-    }
-
     /// Counts one refusal on `device`, for this process and for the tenant. Called by the shim, which alone knows
     /// whether it tries again after clearing the dead or giving back memory of its own.
     #[cold]
@@ -142,7 +135,6 @@ impl<'u> Slot<'u> {
     pub fn set_overhead(&self, device: DeviceIndex, bytes: u64) {
         let _lock = self.lock(device);
         self.record(device).set_overhead(bytes);
-        self.note_peak(device);
     }
 
     /// Makes a committed reservation of `bytes` part of the overhead on `device`: the sum stays as it is.
@@ -156,7 +148,6 @@ impl<'u> Slot<'u> {
         let _lock = self.lock(device);
         let record = self.record(device);
         record.set_overhead(record.overhead_bytes.load(Ordering::Relaxed).saturating_add(bytes));
-        self.note_peak(device);
     }
 
     /// Takes from the overhead on `device` (bytes); see [`Slot::set_overhead`].

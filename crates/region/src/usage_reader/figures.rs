@@ -75,7 +75,7 @@ pub struct BucketUse {
     pub denied_bytes: u64,
     /// Memory of the tenant at that refusal (bytes).
     pub denied_used_bytes: u64,
-    /// Most memory that one of its processes had at once (bytes).
+    /// Most memory that a process had at once whose slot another one has taken since (bytes).
     pub peak_bytes: u64,
     /// Copies between the host and the device while GPU time was metered.
     pub host_copies: u64,

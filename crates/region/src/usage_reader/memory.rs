@@ -4,7 +4,7 @@ use core::mem::offset_of;
 
 use vcuda_limiter::token_bucket::Meter;
 
-use super::words::{half, record_of_line, word};
+use super::words::{half, record_of_line, use_of_line, word};
 use super::{MemoryUse, UsageReader};
 use crate::layout::{IdentityRecord, SlotDevice, UsageFile};
 use crate::ledger::{Ledger, Party, Record};
@@ -21,6 +21,17 @@ impl UsageReader {
     /// The file cannot be read, or was truncated.
     pub fn memory(&self, device: DeviceIndex) -> Result<MemoryUse, OpenError> {
         self.memory_without(device, &[])
+    }
+
+    /// Most memory that the process of a slot had at once, also one that has ended (bytes).
+    ///
+    /// # Errors
+    /// The file cannot be read, or was truncated.
+    pub fn peak_bytes(&self, device: DeviceIndex) -> Result<u64, OpenError> {
+        let used = self.read(offset_of!(UsageFile, slots_used), 4)?;
+        let slots = (half(&used, 0) as usize).min(MAX_SLOTS);
+        let lines = self.slot_devices(device, slots)?;
+        Ok(lines.into_iter().map(|(line, head)| use_of_line(&line, head).peak_bytes).max().unwrap_or(0))
     }
 
     /// Exported memory of a tenant without living processes, of which the release is not proved.
