@@ -32,7 +32,7 @@ use vcuda_region::directory::{self, CallersLock};
 
 use crate::config::Environment;
 use crate::failure::Failure;
-use crate::inventory::GpuSelector;
+use crate::inventory::{GpuSelector, Inventory};
 use crate::output::warn;
 pub(crate) use absence::Unreached;
 use absence::failure_of;
@@ -208,6 +208,13 @@ impl ManagerClient {
         Ok(ManagerClient { runtime, channel, socket: socket.to_owned(), _called: called })
     }
 
+    /// Whether it has the GPUs of this simulated machine.
+    pub(crate) fn has_gpus_of(&self, machine: &Path) -> bool {
+        let gpus = Inventory::simulated(machine).and_then(|inventory| inventory.gpus()).unwrap_or_default();
+        let first = gpus.first().map(|gpu| gpu.uuid.to_string());
+        first.is_some_and(|uuid| self.gpus().is_ok_and(|seen| seen.gpus.iter().any(|gpu| gpu.uuid == uuid)))
+    }
+
     pub(crate) fn is_there(&self) -> bool {
         std::os::unix::net::UnixStream::connect(&self.socket).is_ok()
     }
@@ -376,7 +383,10 @@ pub(crate) fn find<'g>(grants: &'g [Grant], name: &str) -> Option<&'g Grant> {
 /// refuses the calls of those without any right.
 async fn admitted(socket: &Path) -> Result<(Channel, Option<CallersLock>), Unreached> {
     look(socket).await.map_err(Unreached::Socket)?;
-    let called = socket.parent().and_then(directory::call);
+    // On another thread, as it may wait for the end of a manager.
+    let root = socket.parent().map(Path::to_owned);
+    let waiting = tokio::task::spawn_blocking(move || root.and_then(|root| directory::call(&root)));
+    let called = waiting.await.unwrap_or_default();
     let channel = connect(socket, DEADLINE).await.map_err(Unreached::Socket)?;
     let mut node = NodeClient::new(channel.clone());
     match node.get_status(vcuda_manager_api::v1::GetStatusRequest {}).await {
@@ -420,9 +430,10 @@ fn refused(status: &Status) -> Failure {
             "the manager did not answer within {} s; `vcuda doctor` looks at it",
             DEADLINE.as_secs()
         )),
-        _ if is_broken_off(status) => {
-            Failure::Unavailable("the manager has ended meanwhile; start the command again".to_owned())
-        }
+        _ if is_broken_off(status) => Failure::Unavailable(
+            "the connection broke: the manager has ended, or has too many of yours; start the command again"
+                .to_owned(),
+        ),
         Code::InvalidArgument | Code::NotFound | Code::AlreadyExists => Failure::Usage(words.to_owned()),
         Code::Unavailable => Failure::Unavailable(format!("the manager cannot do this now: {words}")),
         Code::Unimplemented => Failure::Failed(

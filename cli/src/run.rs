@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failu
     refuse_nesting(environment)?;
     let command = args.command.first();
     if let Some(why) = command.and_then(|command| why_unlimited(command, environment)) {
-        warn(&format!("{why}: the shim does not limit it (`vcuda doctor -- CMD` says what to do)"))?;
+        warn(&format!("{why}: the shim does not limit it, but what it starts if that is dynamic"))?;
     }
     if let Some(name) = &args.grant {
         return in_grant(name, args, environment);

@@ -45,7 +45,7 @@ impl SnapshotSource {
         let mut down = None;
         if tenant.is_none() {
             match ManagerClient::find_or_files(environment)? {
-                Ok(node) if !is_simulated || has_machine(&node, environment)? => {
+                Ok(node) if !is_simulated || node.has_gpus_of(&environment.machine_dir(None)?) => {
                     return Ok(SnapshotSource::Manager(node));
                 }
                 Ok(_) => {}
@@ -133,11 +133,4 @@ impl SnapshotSource {
             SnapshotSource::Own { .. } => None,
         }
     }
-}
-
-/// Whether the manager has the GPUs of this user's simulated machine.
-fn has_machine(node: &ManagerClient, environment: &Environment) -> Result<bool, Failure> {
-    let machine = Inventory::simulated(&environment.machine_dir(None)?)?.gpus()?;
-    let has = |uuid: String| node.gpus().is_ok_and(|seen| seen.gpus.iter().any(|gpu| gpu.uuid == uuid));
-    Ok(machine.first().is_some_and(|gpu| has(gpu.uuid.to_string())))
 }

@@ -193,6 +193,7 @@ impl Report {
             // A GPU that fails in another way is no repetition. Of a tenant or a process, texts differ by amounts.
             // An operator's next change is none either.
             && (self.gpu.is_none() && self.severity != Severity::Info
+                || self.gpu.is_some() && self.tenant.is_some()
                 || self.host_pid.is_some()
                 || self.message == other.message)
     }

@@ -115,6 +115,10 @@ async fn unused(parts: &Parts, socket: &Path, callers: Option<&Callers>) -> Opti
     loop {
         tokio::time::sleep(UNUSED_LOOK).await;
         looks = if parts.are_unused(socket) { looks + 1 } else { 0 };
+        // Nothing leads here any more, and who is connected keeps nobody from starting the next one.
+        if looks >= UNUSED_LOOKS && !socket.exists() {
+            return None;
+        }
         if looks >= UNUSED_LOOKS {
             match callers.shut() {
                 // The last caller may have made a tenant since the look.

@@ -35,7 +35,7 @@ pub(crate) enum Interval {
 /// Limits events to one for each object, reason and, if asked, note in [`MIN_INTERVAL`].
 #[derive(Debug, Default)]
 struct EventLimiter {
-    /// Time of the last event by object, reason and note. The note is empty for [`Interval::PerReason`].
+    /// Time of the last event by object, reason and the note's digest, which is empty for [`Interval::PerReason`].
     last: HashMap<[String; 3], Instant>,
 }
 
@@ -83,15 +83,17 @@ impl EventWriter {
     pub(crate) async fn write(&mut self, regarding: &ObjectReference, reason: &str, note: String) {
         let now = Instant::now();
         let uid = regarding.uid.as_deref().unwrap_or_default();
-        let limited = match self.interval {
-            Interval::PerReason => "",
-            Interval::PerNote => note.as_str(),
+        // A note may be as long as an annotation.
+        let note_digest = match self.interval {
+            Interval::PerReason => String::new(),
+            Interval::PerNote => digest(&note, 4),
         };
         let is_forbidden = self.forbidden_until.is_some_and(|until| now < until);
-        if is_forbidden || !self.limiter.allows(uid, reason, limited, now) {
+        if is_forbidden || !self.limiter.allows(uid, reason, &note_digest, now) {
             return;
         }
-        let published = timeout(DEADLINE, self.recorder.publish(&warning(reason, note), regarding)).await;
+        let published =
+            timeout(DEADLINE, self.recorder.publish(&warning(reason, note, &note_digest), regarding)).await;
         match published {
             Ok(Ok(())) => {
                 self.forbidden_until = None;
@@ -122,14 +124,14 @@ impl EventWriter {
 /// A warning with the note, cut to the longest allowed.
 ///
 /// The recorder takes an event of equal object, reason and action for a repetition, and keeps the note of the first. The API server
-/// lets no note change. So the action has the note's digest, and an event of another note is a new one.
-fn warning(reason: &str, mut note: String) -> Event {
+/// lets no note change. So the action has the digest of a note that matters, and an event of another note is a new one.
+fn warning(reason: &str, mut note: String, note_digest: &str) -> Event {
     let end = (0..=NOTE_BYTES.min(note.len())).rev().find(|end| note.is_char_boundary(*end));
     note.truncate(end.unwrap_or(0));
     Event {
         type_: EventType::Warning,
         reason: reason.to_owned(),
-        action: format!("Watching-{}", digest(&note, 4)),
+        action: ["Watching", note_digest].join("-").trim_end_matches('-').to_owned(),
         note: Some(note),
         secondary: None,
     }
@@ -162,7 +164,8 @@ mod tests {
             assert!(limiter.allows("a", "VcudaAnnotationRefused", note, start));
             assert!(!limiter.allows("a", "VcudaAnnotationRefused", note, start));
         }
-        let action = |note: &str| warning("VcudaAnnotationRefused", note.to_owned()).action;
+        let action = |note: &str| warning("VcudaAnnotationRefused", note.to_owned(), &digest(note, 4)).action;
+        assert_eq!(warning("VcudaMemoryDenied", first.to_owned(), "").action, "Watching");
         assert_ne!(action(first), action(second), "the recorder would keep the first note");
         assert_eq!(action(first), action(first), "the recorder counts it up");
     }

@@ -28,13 +28,18 @@ pub(crate) struct Down {
 }
 
 impl Down {
-    /// The nearest of these sockets that was left behind, or whose manager hangs.
+    /// The one of these whose manager hangs, else the nearest that was left behind.
     pub(super) fn of(unreached: &[Unreached]) -> Option<Down> {
         let down = |socket: &PathBuf, is_silent| Some(Down { socket: socket.clone(), is_silent });
-        unreached.iter().find_map(|one| match one {
-            Unreached::Socket(ConnectError::Dead(socket)) => down(socket, false),
+        let silent = unreached.iter().find_map(|one| match one {
             Unreached::Silent(socket) => down(socket, true),
             _ => None,
+        });
+        silent.or_else(|| {
+            unreached.iter().find_map(|one| match one {
+                Unreached::Socket(ConnectError::Dead(socket)) => down(socket, false),
+                _ => None,
+            })
         })
     }
 

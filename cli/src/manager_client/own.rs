@@ -60,6 +60,10 @@ pub(crate) fn connect(root: &Path, machine: Option<&Path>) -> Result<ManagerClie
 /// started it.
 fn serving(node: ManagerClient, root: &Path, machine: Option<&Path>) -> Result<ManagerClient, Failure> {
     let served = PathBuf::from(node.status()?.simulated_machine);
+    // One that was not told of its machine, as under `vcuda sim`, is known by its GPUs.
+    if served.as_os_str().is_empty() && machine.is_some_and(|machine| node.has_gpus_of(machine)) {
+        return Ok(node);
+    }
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if real(&served) == real(machine.unwrap_or(Path::new(""))) {
         return Ok(node);
@@ -69,8 +73,8 @@ fn serving(node: ManagerClient, root: &Path, machine: Option<&Path>) -> Result<M
         false => format!("the simulated machine {}", machine.display()),
     };
     Err(Failure::Unavailable(format!(
-        "your manager ({}) has {}, and this is for {}: wait until its runs have ended (`vcuda ps`), or set XDG_RUNTIME_DIR to another \
-         folder for this",
+        "your manager ({}) has {}, and this is for {}: wait until its runs have ended (`vcuda ps`) and no `vcuda top` or `events` is \
+         connected, end one that you started yourself, or set XDG_RUNTIME_DIR to another folder for this",
         root.display(),
         words(&served),
         words(machine.unwrap_or(Path::new("")))

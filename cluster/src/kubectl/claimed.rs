@@ -39,7 +39,9 @@ fn sums(slices: &[ResourceSlice], claims: &[ResourceClaim]) -> BTreeMap<String, 
     let mut sums: BTreeMap<String, Claimed> = BTreeMap::new();
     let allocations =
         claims.iter().filter_map(|claim| claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref());
-    for result in allocations.flat_map(|devices| devices.results.iter().flatten()) {
+    let results = allocations.flat_map(|devices| devices.results.iter().flatten());
+    // Admin access sees a GPU and holds nothing of it.
+    for result in results.filter(|result| result.admin_access != Some(true)) {
         let Some(uuid) =
             uuids.get(&(result.pool.as_str(), result.device.as_str())).filter(|_| result.driver == DRIVER)
         else {
@@ -78,7 +80,10 @@ mod tests {
         let claims = [
             claim(&[result("vcuda.io", "20Gi", "60"), result("gpu.nvidia.com", "1Gi", "5")]),
             claim(&[result("vcuda.io", "2Gi", "30")]),
-            claim(&[]),
+            claim(&[
+                json!({"request": "r", "driver": "vcuda.io", "pool": "n1", "device": "gpu-0", "adminAccess": true,
+                "consumedCapacity": {"memory": "80Gi", "cores": "100"}}),
+            ]),
         ];
         let sums = sums(&[slice("vcuda.io"), slice("gpu.nvidia.com")], &claims);
         assert_eq!(

@@ -87,8 +87,6 @@ const REMEDIES: &[(&str, &str)] = &[
     ),
     ("vcuda: not ", "wait: it starts by itself when GPUs have room (kubectl vcuda gpus); or ask for less"),
     ("vcuda: each container", "wait, or ask for less: kubectl vcuda gpus shows what each GPU has left"),
-    ("node(s) were unschedulable", "wait, or take the node's cordon away: kubectl uncordon NODE"),
-    ("device class ", "correct deviceClassName (kubectl get deviceclasses), and make template and pod anew"),
     ("resourceclaimtemplate", "make the template that the text names, in the pod's namespace"),
     (
         "cannot allocate all claims",
@@ -112,6 +110,7 @@ const REMEDIES: &[(&str, &str)] = &[
         "untolerated taint {nvidia.com/gpu",
         "add the toleration {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}",
     ),
+    ("node(s) were unschedulable", "wait, or take the node's cordon away: kubectl uncordon NODE"),
     (
         "not free on",
         "wait, or delete the pod so that it is scheduled anew; admission.placement: binpack makes it rarer",
@@ -120,6 +119,7 @@ const REMEDIES: &[(&str, &str)] = &[
     ("in common and others not", ANEW),
     ("claim a share (device class vcuda.io)", ANEW),
     ("add constraints:", ANEW),
+    ("device class ", "correct deviceClassName (kubectl get deviceclasses), and make template and pod anew"),
     ("annotation", "mend it in the same pod: kubectl annotate --overwrite"),
     (
         "in the manager's configuration",
@@ -260,7 +260,9 @@ fn ended(pod: &Pod) -> Vec<Finding> {
     if phase(pod) != "Failed" {
         return Vec::new();
     }
-    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let statuses =
+        pod.status.iter().flat_map(|status| [&status.init_container_statuses, &status.container_statuses]);
+    let containers = statuses.flat_map(|statuses| statuses.iter().flatten());
     let of_container = |container: &ContainerStatus| {
         let terminated = container.state.as_ref()?.terminated.as_ref()?;
         (terminated.exit_code != 0).then(|| Finding {
@@ -290,6 +292,18 @@ fn has_failed(pod: &Pod) -> bool {
 /// A pod that is being deleted has no event that says for what it waits.
 fn deletion(evidence: &Evidence) -> Option<Finding> {
     let is_waiting = evidence.pod.metadata.deletion_timestamp.is_some() && !evidence.claims.is_empty();
+    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let is_beside = |sharer: &&Pod| phase(sharer) == "Running" && node(sharer) == node(&evidence.pod);
+    if let Some(sharer) = evidence.sharers.iter().find(is_beside).filter(|_| is_waiting) {
+        let name = sharer.metadata.name.as_deref().unwrap_or_default();
+        return Some(Finding {
+            source: "deletion".to_owned(),
+            reason: format!("it is being deleted, and shares a claim with pod {name}, which runs"),
+            remedy: format!(
+                "if kubelet (before 1.37) wants to undo that claim, it ends when {name} has ended (kubernetes#140212)"
+            ),
+        });
+    }
     is_waiting.then(|| Finding {
         source: "deletion".to_owned(),
         reason: "it is being deleted".to_owned(),

@@ -26,8 +26,16 @@ fn of_claim(pod: &Pod, claim: &ResourceClaim, others: &[Pod]) -> Option<Finding>
         .filter(|(_, groups)| !groups.is_empty())
         .collect();
     let (first, theirs) = before.first()?;
-    let is_by_itself =
-        |group: &Group| group.len() == 1 && theirs.iter().all(|known| known.is_disjoint(group));
+    let requests = claim.spec.iter().filter_map(|spec| spec.devices.as_ref());
+    let requests: Vec<&str> = requests
+        .flat_map(|devices| devices.requests.iter().flatten())
+        .map(|request| request.name.as_str())
+        .collect();
+    let is_by_itself = |group: &Group| {
+        group.len() == 1
+            && group.iter().all(|name| requests.contains(&name.as_str()))
+            && theirs.iter().all(|known| known.is_disjoint(group))
+    };
     let is_known =
         |group: &&Group| before.iter().any(|(_, groups)| groups.contains(*group)) || is_by_itself(group);
     let unknown = own.iter().find(|group| !is_known(group))?;
@@ -116,6 +124,8 @@ mod tests {
                  one only"
             ]
         );
+        let unknown = pod("unknown", 3, &[Some("gpu9")]);
+        assert!(found(&unknown, &others)[0].starts_with("a container uses gpu9 of claim shared"));
         let together = [pod("together", 1, &[None])];
         assert!(found(&late, &together)[0].starts_with("a container uses b of claim shared"));
         assert!(found(&same, std::slice::from_ref(&first)).is_empty());

@@ -11,6 +11,9 @@ use super::finding::Finding;
 
 /// Prefix of resources and device classes of vcuda.
 const OURS: &str = "vcuda.io";
+/// The resources that the device plugin gives.
+const COUNTS: [&str; 4] =
+    ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores", "vcuda.io/suspendable-memory"];
 
 /// The most that one node has of each resource of vcuda, and one GPU of each capacity.
 #[derive(Debug, Clone, Default)]
@@ -64,8 +67,10 @@ impl Largest {
 
     /// A pod that counts shares where there are only claims.
     pub(crate) fn unoffered_to(&self, pod: &Pod) -> Option<Finding> {
+        let is_unoffered = |name: &String| self.node.get(name).is_none_or(|most| *most == 0);
+        // Others may be extended resources of a device class.
         let name =
-            asked_by(pod).into_keys().find(|name| self.node.get(name).is_none_or(|most| *most == 0))?;
+            asked_by(pod).into_keys().find(|name| COUNTS.contains(&name.as_str()) && is_unoffered(name))?;
         let is_by_claims = !self.gpu.is_empty() && self.node.values().all(|most| *most == 0);
         is_by_claims.then(|| Finding {
             source: "pod".to_owned(),

@@ -216,7 +216,11 @@ impl Audit {
                     let text = format!(
                         "{more} refusal(s) of memory, the last of {}, when {} of {limit} were used; {}",
                         MemorySize(device.denied_bytes),
-                        MemorySize(device.denied_used_bytes),
+                        // The shim of the release before does not tell it.
+                        MemorySize(match device.denied_used_bytes {
+                            0 => device.used_bytes,
+                            bytes => bytes,
+                        }),
                         more_memory(is_pod(&tenant.id)),
                     );
                     self.report(Finding::new(MEMORY_DENIED, Some(&tenant.id), Some(device.gpu), None, text));

@@ -52,10 +52,11 @@ pub(super) async fn report(
 ) {
     let Some(uid) = user else { return };
     let message = format!("{message} by user {}", name_of(uid).await);
-    tracing::info!(reason, container = tenant, "{message}");
     if is_kept {
         let severity = Severity::Info;
         events.report(Report { severity, reason: reason.into(), message, tenant, gpu, host_pid: None });
+    } else {
+        tracing::info!(reason, container = tenant, "{message}");
     }
 }
 

@@ -9,11 +9,14 @@ use vcuda_region::suspension::SuspendState;
 use super::Shared;
 use super::records::Process;
 use crate::grant::Grant;
-use crate::observe::{Snapshot, Tenant};
+use crate::observe::{Device, Snapshot, Tenant};
 use crate::state::GrantError;
 
 /// Checks that the GPUs have room for the tenant's memory, whatever processes outside of vcuda use. What its own
 /// processes have there is room. Where quotas may exceed a GPU, the other tenants may take what is left of theirs at any moment: that is none.
+///
+/// # Errors
+/// [`GrantError::NoRoom`], or [`GrantError::Unavailable`] if the room on a GPU is not known: there may be none, and none is to be made.
 pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
     let snapshot = shared.grants.snapshot_of_now();
     let devices = match snapshot.find(id) {
@@ -21,20 +24,22 @@ pub(super) fn has_room(shared: &Shared, id: &str) -> Result<(), GrantError> {
         // One that is gone needs no room.
         None if shared.directory(id).symlink_metadata().is_err() => return Ok(()),
         None => {
-            return Err(GrantError::NoRoom(format!(
+            return Err(GrantError::Unavailable(format!(
                 "{id}: its files cannot be read now, and tell what it needs"
             )));
         }
     };
     let own = shared.records.lock().find(id).map(|record| record.processes.clone());
     let own = own.unwrap_or_default();
-    for device in devices.iter().filter(|device| device.used_bytes > 0) {
-        let free_bytes = free_now(shared, &device.gpu, &own).map_err(|why| {
-            GrantError::NoRoom(format!("{id}: the room on {} is not known: {why}", device.gpu))
-        })?;
-        let Some(free_bytes) = free_bytes else {
-            continue;
-        };
+    let used = devices.iter().filter(|device| device.used_bytes > 0);
+    let free = used.map(|device| match free_now(shared, &device.gpu, &own) {
+        Ok(free_bytes) => Ok(free_bytes.map(|bytes| (device, bytes))),
+        Err(why) => {
+            Err(GrantError::Unavailable(format!("{id}: the room on {} is not known: {why}", device.gpu)))
+        }
+    });
+    let free: Vec<Option<(&Device, u64)>> = free.collect::<Result<_, _>>()?;
+    for (device, free_bytes) in free.into_iter().flatten() {
         if free_bytes < device.used_bytes {
             return Err(GrantError::NoRoom(format!(
                 "{id}: its {} do not fit on {} now, as others use the GPU; end or suspend them (`vcuda ps` lists them)",

@@ -25,6 +25,7 @@ use vcuda_region::suspension::SuspendState;
 use super::{Shared, Wish, fits};
 use crate::events::Severity;
 use crate::observe::{Snapshot, Tenant};
+use crate::state::GrantError;
 use demands::{Demand, Demands, Purpose};
 use evictions::{Eviction, Evictions};
 use figures::{Before, Figures};
@@ -216,8 +217,16 @@ impl Maker {
             self.rest(id, now_ns.saturating_add(REST_NS));
             return true;
         }
-        if fits::has_room(shared, id).is_err() {
-            return false;
+        match fits::has_room(shared, id) {
+            Ok(()) => {}
+            Err(GrantError::NoRoom(_)) => return false,
+            // No other tenant is suspended for a GPU of which nothing is known.
+            Err(error) => {
+                tracing::info!(container = id, "not resumed: {error}");
+                self.demands.forget(id);
+                self.rest(id, now_ns.saturating_add(REST_AFTER_FAILURE_NS));
+                return true;
+            }
         }
         if let Err(error) = shared.begin(id, Wish::Resume, None) {
             tracing::info!(container = id, "not resumed: {error}");

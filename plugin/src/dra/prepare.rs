@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use tokio::sync::{Mutex, Notify};
-use tracing::info;
+use tracing::{info, warn};
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
 
@@ -116,7 +116,16 @@ impl Preparer {
         let asked = PendingClaim { claim: asked, found: claim, shares, pods, users };
         let mut granted = Vec::new();
         for group in &asked.users.groups {
-            granted.push(self.grant(&asked, group).await?);
+            match self.grant(&asked, group).await {
+                // What no container uses yet keeps none from what it uses.
+                Err(error) if group.containers.is_empty() && !error.is_passing() => {
+                    warn!(
+                        claim = asked.claim.name,
+                        "a request that no container uses is not granted: {error}"
+                    );
+                }
+                grant => granted.push(grant?),
+            }
         }
         let prepared = self.write_files(&asked, &granted).await?;
         info!(

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use thiserror::Error;
+use tracing::warn;
 
 use super::claim::request_base;
 
@@ -91,9 +92,10 @@ impl Users {
 /// Finds the containers among `pods` that use the claim named `claim`, which has these `requests`.
 ///
 /// # Errors
-/// A container names a request that the claim lacks, or two containers have some requests in common and others not.
+/// Two containers have some requests in common and others not, or all that use the claim name requests that it lacks: one wrong pod keeps
+/// no other from a shared claim.
 pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: Requests<'_>) -> Result<Users, UsersError> {
-    let mut users = Users::default();
+    let (mut users, mut wrong) = (Users::default(), None);
     for pod in pods {
         let pod_name = pod.metadata.name.clone().unwrap_or_default();
         for (container, used) in container_claims(pod) {
@@ -102,11 +104,20 @@ pub(crate) fn find_users(pods: &[Pod], claim: &str, requests: Requests<'_>) -> R
             };
             users.other_claims.extend(used.keys().filter(|name| *name != claim).cloned());
             let container = (pod_name.clone(), container);
-            let of_claim = requests.used(of_claim, &container)?;
-            add_to_groups(&mut users.groups, of_claim, container)?;
+            match requests.used(of_claim, &container) {
+                Ok(of_claim) => add_to_groups(&mut users.groups, of_claim, container)?,
+                Err(error) => wrong = Some(error),
+            }
         }
     }
-    Ok(users)
+    match wrong {
+        Some(error) if users.groups.is_empty() => Err(error),
+        Some(error) => {
+            warn!("{error}");
+            Ok(users)
+        }
+        None => Ok(users),
+    }
 }
 
 fn add_to_groups(
@@ -215,6 +226,12 @@ mod tests {
         assert_eq!(
             error,
             "container p/c names request \"gpu9\", which the claim does not have; it has a, b, nic"
+        );
+        let beside = pod(&[("c", &[("gpu", "a")]), ("d", &[("gpu", "gpu9")])]);
+        assert_eq!(
+            sets(&users_of_claim(beside).unwrap()),
+            [("a".to_owned(), 1)],
+            "another one has its share"
         );
         let others = pod(&[("c", &[("gpu", "a/large")]), ("d", &[("gpu", "nic")]), ("e", &[("other", "x")])]);
         assert_eq!(sets(&users_of_claim(others).unwrap()), [("a".to_owned(), 1)]);

@@ -122,12 +122,16 @@ fn a_claim_of_a_pod_that_runs_is_not_undone() {
         pod["spec"]["nodeName"] = json!(NODE);
         pod["metadata"]["deletionTimestamp"] = json!(deleted);
         let main = json!({"name": "main", "image": "i", "imageID": "i", "ready": false, "restartCount": 0, "state": state});
-        pod["status"] = json!({"phase": "Running", "containerStatuses": [main]});
+        let sandbox = json!({"type": "PodReadyToStartContainers", "status": "True"});
+        pod["status"] = json!({"phase": "Running", "containerStatuses": [main], "conditions": [sandbox]});
         api.put(&pod_path("p"), &pod);
     };
-    is_in_state(json!({"running": {}}), None);
-    let refusal = driver.unprepare("one", "one-uid");
-    assert!(refusal.contains("a container of pod p runs"), "{refusal}");
+    // It may also have yet to start, or to start again.
+    for state in [json!({"running": {}}), json!({"waiting": {"reason": "CrashLoopBackOff"}})] {
+        is_in_state(state, None);
+        let refusal = driver.unprepare("one", "one-uid");
+        assert!(refusal.contains("a container of pod p runs"), "{refusal}");
+    }
     assert!(fixture.cdi().join("vcuda.io-claim-one-uid.json").is_file());
     assert_eq!(grants(&fixture).len(), 1);
     is_in_state(json!({"terminated": {"exitCode": 0}}), None);
@@ -163,6 +167,17 @@ fn a_later_pod_of_a_shared_claim_finds_its_request_granted() {
         assert_eq!(grants(&fixture).len(), if is_own { 1 } else { 2 });
         assert_eq!(driver.unprepare(claim, &uid), "");
     }
+    // A request that cannot be granted keeps no pod from another one.
+    put_claim(
+        &api,
+        "half",
+        "p",
+        &[result("a", &gpus[0], "4Gi", "30"), result("b", "gone", "2Gi", "20")],
+        &json!([]),
+    );
+    put_pod(&api, "p", &[("main", &[("half", "a")])]);
+    assert_eq!(driver.prepare("half", "half-uid").error, "");
+    assert_eq!(grants(&fixture).len(), 1);
 }
 
 /// Kubelet before 1.37 undoes a claim also for a pod whose own claims failed.

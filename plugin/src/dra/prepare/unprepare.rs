@@ -16,13 +16,17 @@ const USE_ENDS: Duration = Duration::from_secs(2);
 /// Longest time in which the API server tells of the pods that have a claim.
 const API_WITHIN: Duration = Duration::from_secs(5);
 
+/// Condition of a pod whose sandbox runs (Kubernetes 1.29).
+const SANDBOX: &str = "PodReadyToStartContainers";
+
 impl Preparer {
     /// Removes a claim's files and releases its grants. A claim that is not prepared counts as unprepared.
     pub(crate) async fn unprepare(&self, uid: &str) -> Result<(), PrepareError> {
         check_uid(uid)?;
         // Kubelet before 1.37 also asks at the end of a pod whose own claim failed, while another pod uses the claim
-        // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again.
-        if let Some(record) = self.shared.store.read::<ClaimRecord>(uid)? {
+        // (kubernetes/kubernetes#140212). That one keeps its files, with which its containers start again. A claim that was made for one pod
+        // has no other.
+        if let Some(record) = self.shared.store.read::<ClaimRecord>(uid)?.filter(|record| !record.of_pod) {
             match timeout(API_WITHIN, self.wait_for_pods_to_end(&record)).await {
                 Ok(Err(running @ PrepareError::Running(_))) => return Err(running),
                 // Pods end without the API server, and while the chart's mode, and so the driver's rights, change.
@@ -50,8 +54,8 @@ impl Preparer {
         Ok(())
     }
 
-    /// Waits until no container runs of a pod that has the claim. Kubelet tells the end of a pod's containers before it asks, and the API
-    /// server may hear of it later.
+    /// Waits until no pod that has the claim runs. Kubelet tells the end of a pod's containers before it asks, and the API server may hear
+    /// of it later.
     async fn wait_for_pods_to_end(&self, record: &ClaimRecord) -> Result<(), PrepareError> {
         let until = Instant::now() + USE_ENDS;
         while let Some(pod) = self.running_pod(record).await? {
@@ -63,8 +67,7 @@ impl Preparer {
         Ok(())
     }
 
-    /// A pod of this node that has the claim, is not being deleted, and has a container that runs. Its phase does not tell: kubelet keeps
-    /// the phase of a pod that has ended until its claims are undone (`PodCouldHaveRunningContainers`).
+    /// A pod of this node that has the claim, is not being deleted, and runs.
     async fn running_pod(&self, record: &ClaimRecord) -> Result<Option<String>, PrepareError> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &record.namespace);
         let claim = claims.get_opt(&record.name).await?;
@@ -87,12 +90,22 @@ impl Preparer {
     }
 }
 
+/// Whether a pod is on this node and not being deleted, and has a container that runs, or a sandbox in which one has yet to start, or to
+/// start again. Its phase does not tell: kubelet keeps that of a pod that has ended until its claims are undone
+/// (`PodCouldHaveRunningContainers`).
 fn is_running_on(pod: &Pod, node: &str) -> bool {
     let is_here = pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(node));
-    let status = pod.status.iter();
-    let mut containers = status
-        .flat_map(|status| [&status.init_container_statuses, &status.container_statuses])
-        .flat_map(|statuses| statuses.iter().flatten());
-    let runs = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
-    is_here && pod.metadata.deletion_timestamp.is_none() && containers.any(runs)
+    let Some(status) = pod.status.as_ref().filter(|_| is_here && pod.metadata.deletion_timestamp.is_none())
+    else {
+        return false;
+    };
+    let own = || status.container_statuses.iter().flatten();
+    let all = status.init_container_statuses.iter().flatten().chain(own());
+    let is_running =
+        |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let has_ended =
+        |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let conditions = status.conditions.iter().flatten();
+    let has_sandbox = conditions.filter(|one| one.type_ == SANDBOX).any(|one| one.status == "True");
+    all.into_iter().any(is_running) || (has_sandbox && !own().all(has_ended))
 }

@@ -4,6 +4,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use vcuda_machine::Faults;
 use vcuda_tests::{Door, Fixture, Manager, soon, text};
 
 use super::{Program, create, done, state};
@@ -224,6 +225,25 @@ fn nothing_comes_back_before_its_room_is_known() {
     manager.start_again();
     assert_eq!(one.answer("copy"), "0 intact");
     assert_eq!(two.ask("copy"), "0 intact");
+}
+
+/// Of a GPU that does not answer nothing is known: room there would be made in vain.
+#[test]
+fn no_tenant_makes_room_on_a_gpu_that_does_not_answer() {
+    let fixture = Fixture::with_config(MACHINE);
+    let manager = overcommitted(&fixture, LONG);
+    let mut one = started(&fixture, "one", "384MiB", &["--suspendable"]);
+    assert_eq!(one.ask("hold 310"), "0");
+    become_idle();
+    let mut two = started(&fixture, "two", "384MiB", &["--suspendable"]);
+    assert_eq!(two.ask("hold 310"), "0");
+    become_idle();
+    let faults = Faults { lost: vec![fixture.uuid(0)], ..Faults::default() };
+    faults.write(&fixture.machine()).unwrap();
+    one.tell("copy");
+    soon("it is told why", || manager.log().contains("the room on GPU-"));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!manager.log().contains("to make room for one-1"), "{}", manager.log());
 }
 
 /// The second process cannot be copied, and another tenant takes the room of the first before that is known.
