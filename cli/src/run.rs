@@ -1,6 +1,7 @@
 //! `vcuda run`: gets a transient grant or joins one, preloads the shim, and becomes the command.
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use vcuda_manager_api::v1::{CreateGrantRequest, Grant};
@@ -30,7 +31,8 @@ const ENTERS_WITHIN_NS: u64 = 10_000_000_000;
 /// Runs the command as a tenant. Returns only on failure.
 pub(crate) fn run(args: &RunArgs, environment: &Environment) -> Result<(), Failure> {
     refuse_nesting(environment)?;
-    let command = args.command.first();
+    // For a person: the output of a program under a quota is its own.
+    let command = args.command.first().filter(|_| std::io::stderr().is_terminal());
     if let Some(why) = command.and_then(|command| why_unlimited(command, environment)) {
         warn(&format!("{why}: the shim does not limit it, but what it starts if that is dynamic"))?;
     }

@@ -105,7 +105,7 @@ impl Events {
 
     /// Reports an event and logs it, unless the same was reported just now.
     pub fn report(&self, report: Report) {
-        self.report_at(report, unix_ms());
+        let _ = self.report_at(report, unix_ms());
     }
 
     /// Counts an event that goes on, on the last one of its kind. Without one, as it is not kept any more, nothing happens.
@@ -116,7 +116,8 @@ impl Events {
         }
     }
 
-    fn report_at(&self, report: Report, now_ms: i64) {
+    /// Returns whether it is none that was reported just now.
+    fn report_at(&self, report: Report, now_ms: i64) -> bool {
         let mut kept = self.kept.lock();
         let repeat_ms = i64::try_from(REPEAT.as_millis()).unwrap_or(i64::MAX);
         let same = kept
@@ -128,7 +129,7 @@ impl Events {
             .find(|event| event.report.is_same(&report));
         if let Some(event) = same {
             event.count = event.count.saturating_add(1);
-            return;
+            return false;
         }
         match report.severity {
             Severity::Info => {
@@ -144,18 +145,22 @@ impl Events {
         let event = kept.push(Event { number: 0, unix_ms: now_ms, count: 1, report });
         // Under the lock, so that listeners get events in order. Having no listener is no failure.
         let _ = self.told.send(event);
+        true
     }
 
-    /// Reports an event about a tenant, or about none.
+    /// Reports an event about a tenant, or about none. The log has each that is no fault, also of what happens again and again.
     pub fn say(&self, severity: Severity, reason: &'static str, message: String, tenant: Option<&str>) {
-        self.report(Report {
+        let report = Report {
             severity,
             reason: reason.into(),
-            message,
+            message: message.clone(),
             tenant: tenant.map(str::to_owned),
             gpu: None,
             host_pid: None,
-        });
+        };
+        if !self.report_at(report, unix_ms()) && severity == Severity::Info {
+            tracing::info!(reason, container = tenant, "{message}");
+        }
     }
 
     /// The kept events with numbers above `after`, and a receiver for new ones.

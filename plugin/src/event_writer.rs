@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_note_is_cut_to_the_longest_allowed() {
-        let note = warning("VcudaMemoryDenied", "ü".repeat(2000)).note.unwrap();
+        let note = warning("VcudaMemoryDenied", "ü".repeat(2000), "").note.unwrap();
         assert!((NOTE_BYTES - 3..=NOTE_BYTES).contains(&note.len()), "{}", note.len());
     }
 }

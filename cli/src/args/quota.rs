@@ -174,7 +174,7 @@ mod tests {
     fn a_memory_quota_has_a_unit_and_room_for_a_program() {
         let refused = |text: &str| memory(text).unwrap_err();
         assert!(refused("4").starts_with("a number without a unit; write for example 4GiB"));
-        assert!(refused("4294967296").contains("4294967296B for bytes"));
+        assert!(refused("4294967296").contains("write 4294967296B if it is bytes"));
         assert!(refused("63MiB").starts_with("63 MiB is less than 64 MiB"));
         assert!(refused("four").starts_with("not a number"));
         assert_eq!(memory("67108864B"), Ok(MemorySize(64 << 20)));

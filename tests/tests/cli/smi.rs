@@ -271,6 +271,22 @@ fn watch_and_top_use_the_alternate_screen_and_give_it_back() {
     }
 }
 
+/// `ldconfig` is linked statically, so that it works where no library does.
+#[test]
+fn on_a_terminal_a_run_tells_that_its_program_is_not_limited() {
+    let fixture = Fixture::new();
+    let line = |program: &str| format!("vcuda run --sim --memory 1GiB -- {program} --version");
+    let Some(told) = on_terminal(&fixture, &line("/sbin/ldconfig"), "") else { return };
+    if !text(&fixture.output(["doctor", "--sim", "--", "/sbin/ldconfig"])).contains("is linked statically") {
+        return skip("smi: ldconfig is dynamic here");
+    }
+    assert!(
+        told.contains("is linked statically: no library can be put before it: the shim does not limit it"),
+        "{told}"
+    );
+    assert!(!on_terminal(&fixture, &line("/usr/bin/env"), "").unwrap_or_default().contains("does not limit"));
+}
+
 /// In a terminal, load has a colour, unless the user wants none.
 #[test]
 fn colour_is_for_terminals_without_no_color() {

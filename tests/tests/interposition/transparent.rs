@@ -177,18 +177,10 @@ fn a_framework_that_looks_for_a_gpu_in_vain() {
 #[test]
 fn programs_that_no_library_can_be_put_before() {
     let folder = tempfile::tempdir().unwrap();
-    let fixture = Fixture::new();
     let alone = ["-nostdlib", "-static"];
     for arguments in [&alone[..], &["-nostdlib", "-static", "-m32"]] {
         if let Some(program) = compiled(folder.path(), "static.c", arguments) {
             unchanged(&[&program]);
-            let told = text(&fixture.tenant(&["--memory", "1GiB"], &program).output().unwrap());
-            let is_64_bit = arguments == alone;
-            assert_eq!(
-                told.contains("linked statically: no library can be put before it: the shim"),
-                is_64_bit,
-                "{told}"
-            );
         }
     }
 }

@@ -296,6 +296,7 @@ async fn each_change_by_an_operator_is_told_with_its_user() {
     assert_eq!(
         told,
         [
+            format!("a-1 was granted by user {user}"),
             format!("a-1 has 2 GiB and 10 % now, set by user {user}"),
             format!("a-1 has 3 GiB and 10 % now, set by user {user}"),
             format!("a-1 was released by user {user}"),
