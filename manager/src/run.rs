@@ -115,7 +115,7 @@ async fn unused(parts: &Parts, socket: &Path, callers: Option<&Callers>) -> Opti
     loop {
         tokio::time::sleep(UNUSED_LOOK).await;
         looks = if parts.are_unused(socket) { looks + 1 } else { 0 };
-        // Nothing leads here any more, and who is connected keeps nobody from starting the next one.
+        // Nothing leads here any more, and a caller that is still connected keeps the next one from no socket.
         if looks >= UNUSED_LOOKS && !socket.exists() {
             return None;
         }
