@@ -79,11 +79,18 @@ impl Running {
         self.0.try_wait().unwrap().is_none()
     }
 
-    /// Sends a signal.
+    /// Sends a signal. After SIGSTOP all threads stand: on a busy machine some go on until the one that gets it has run.
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.0.id()).unwrap();
         // SAFETY: kill takes no pointers; the child has not been waited for, so its PID is not reused.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        if signal == libc::SIGSTOP {
+            // SAFETY: numbers only, of which zero is one.
+            let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+            let what = libc::WSTOPPED | libc::WNOWAIT;
+            // SAFETY: `info` is valid for writing, and the child's state is left for others to wait for.
+            assert_eq!(unsafe { libc::waitid(libc::P_PID, self.0.id(), &raw mut info, what) }, 0);
+        }
     }
 
     /// Waits for the end and returns the exit status.
