@@ -1,20 +1,18 @@
 //! Client of the node's manager. Commands that show figures work without a manager; commands that change grants need it.
 
 mod absence;
+mod connect;
 mod own;
 pub mod view;
 
 use std::future::Future;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit};
-use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status, Streaming};
+use vcuda_manager_api::SOCKET_NAME;
 use vcuda_manager_api::v1::check_changes_request::Change as Planned;
 use vcuda_manager_api::v1::check_changes_request::change::Change;
 use vcuda_manager_api::v1::get_grant_request::Grant as Which;
@@ -26,14 +24,12 @@ use vcuda_manager_api::v1::{
     ListContainersResponse, ListGpusRequest, ListGpusResponse, ListGrantsRequest, NodeStatus,
     ReleaseGrantRequest, ResizeGrantRequest, SuspendCheck, SuspendRequest, SuspendState, WatchEventsRequest,
 };
-use vcuda_manager_api::{SOCKET_NAME, connect, look};
 use vcuda_region::clock;
-use vcuda_region::directory::{self, CallersLock};
+use vcuda_region::directory::CallersLock;
 
 use crate::config::Environment;
 use crate::failure::Failure;
 use crate::inventory::{GpuSelector, Inventory};
-use crate::output::warn;
 pub(crate) use absence::Unreached;
 use absence::failure_of;
 pub(crate) use absence::{Absence, Down};
@@ -41,19 +37,11 @@ pub(crate) use absence::{Absence, Down};
 const SYSTEM_SOCKET: &str = "/run/vcuda/manager.sock";
 /// Time after which a call fails. The manager answers in milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Open files that a connection needs.
-const FEWEST_DESCRIPTORS: u64 = 12;
 /// What tonic says of a call that took longer, which it cancels.
 const TIMED_OUT: &str = "Timeout expired";
-/// Time after which a command says that it waits for the manager's first answer: a manager that lacks processor time is late.
-const WAITS_IN_SILENCE: Duration = Duration::from_secs(2);
 /// Time that a command which needs a manager waits for one (ns): `vcuda-manager &` listens some 40 ms later.
 const STARTS_WITHIN_NS: u64 = 1_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
-/// Time for which a manager that did not answer is not asked again (ns).
-const STAYS_SILENT_NS: u64 = 10_000_000_000;
-/// The manager that did not answer this process, and until when it is not asked again (`CLOCK_MONOTONIC`, ns).
-static SILENT: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
 
 /// Connection to a manager that answers.
 #[derive(Debug)]
@@ -176,36 +164,6 @@ impl ManagerClient {
             Some(Err(why)) if !why.is_usual() => Err(why.into()),
             _ => own::connect(&own, machine),
         }
-    }
-
-    pub(crate) fn at(socket: &Path) -> Result<ManagerClient, Unreached> {
-        // A command with several questions waits once.
-        let silent = SILENT.lock().clone();
-        if silent.is_some_and(|(known, until_ns)| known == socket && clock::now_ns() < until_ns) {
-            return Err(Unreached::Silent(socket.to_owned()));
-        }
-        let reached = ManagerClient::connected(socket);
-        if matches!(reached, Err(Unreached::Silent(_))) {
-            let until_ns = clock::now_ns().saturating_add(STAYS_SILENT_NS);
-            *SILENT.lock() = Some((socket.to_owned(), until_ns));
-        }
-        reached
-    }
-
-    fn connected(socket: &Path) -> Result<ManagerClient, Unreached> {
-        enough_descriptors(FEWEST_DESCRIPTORS).map_err(Unreached::Runtime)?;
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Unreached::Runtime)?;
-        let (channel, called) = runtime.block_on(async {
-            let mut answer = pin!(admitted(socket));
-            if let Ok(channel) = tokio::time::timeout(WAITS_IN_SILENCE, &mut answer).await {
-                return channel;
-            }
-            let _ = warn(&format!("{}: the manager has not answered yet", socket.display()));
-            let answered = tokio::time::timeout(DEADLINE - WAITS_IN_SILENCE, answer).await;
-            answered.unwrap_or_else(|_| Err(Unreached::Silent(socket.to_owned())))
-        })?;
-        Ok(ManagerClient { runtime, channel, socket: socket.to_owned(), _called: called })
     }
 
     /// Whether it has the GPUs of this simulated machine.
@@ -379,26 +337,6 @@ pub(crate) fn find<'g>(grants: &'g [Grant], name: &str) -> Option<&'g Grant> {
     by_id.or_else(|| grants.iter().find(|grant| grant.key == name))
 }
 
-/// A channel to the manager at `socket`, which answers this user. A manager that tells its callers apart lets all connect, and
-/// refuses the calls of those without any right.
-async fn admitted(socket: &Path) -> Result<(Channel, Option<CallersLock>), Unreached> {
-    look(socket).await.map_err(Unreached::Socket)?;
-    // On another thread, as it may wait for the end of a manager.
-    let root = socket.parent().map(Path::to_owned);
-    let waiting = tokio::task::spawn_blocking(move || root.and_then(|root| directory::call(&root)));
-    let called = waiting.await.unwrap_or_default();
-    let channel = connect(socket, DEADLINE).await.map_err(Unreached::Socket)?;
-    let mut node = NodeClient::new(channel.clone());
-    match node.get_status(vcuda_manager_api::v1::GetStatusRequest {}).await {
-        Err(status) if status.code() == Code::PermissionDenied => {
-            Err(Unreached::Refused(status.message().to_owned()))
-        }
-        Err(status) if is_late(&status) => Err(Unreached::Silent(socket.to_owned())),
-        // Any other failure is that of the call for which this was connected.
-        _ => Ok((channel, called)),
-    }
-}
-
 /// Paths of sockets to try, the nearest first.
 fn sockets(environment: &Environment) -> Result<Vec<PathBuf>, Failure> {
     match environment.manager.as_deref() {
@@ -441,15 +379,4 @@ fn refused(status: &Status) -> Failure {
         ),
         _ => Failure::Failed(words.to_owned()),
     }
-}
-
-/// Fails if fewer than `needed` files can be open. Without enough for a connection the runtime panics.
-fn enough_descriptors(needed: u64) -> io::Result<()> {
-    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    if soft < needed {
-        return Err(io::Error::other(format!(
-            "`ulimit -n` allows {soft} open files, and {needed} are needed"
-        )));
-    }
-    Ok(())
 }

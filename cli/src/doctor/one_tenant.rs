@@ -16,22 +16,17 @@ pub(super) fn findings(name: &str, environment: &Environment) -> Result<Vec<Find
     let ids = suspend::ids(&node, &[name.to_owned()])?;
     let answers = Answers::of(&node)?;
     let mut findings = manager::problems(&answers.status, &answers.gpus.problem);
-    for container in answers.containers.iter().filter(|container| ids.contains(&container.id)) {
+    let own: Vec<&Container> =
+        answers.containers.iter().filter(|container| ids.contains(&container.id)).collect();
+    for container in &own {
         findings.extend(of_tenant(container, &answers));
-        let one = std::slice::from_ref(container);
+        let one = std::slice::from_ref(*container);
         findings.extend(manager::of_devices(&node, &answers.status, one));
         findings.extend(suspension::of_checks(node.check_suspend(&container.id)?));
     }
-    let of_these = |container: &&Container| ids.contains(&container.id);
-    let gpus: Vec<&str> = answers
-        .containers
-        .iter()
-        .filter(of_these)
-        .flat_map(|container| container.devices.iter().map(|device| device.gpu_uuid.as_str()))
-        .collect();
-    findings.extend(oversubscription::findings(false, environment, &answers.containers, |gpu| {
-        gpus.contains(&gpu)
-    }));
+    let has =
+        |gpu: &str| own.iter().flat_map(|container| &container.devices).any(|device| device.gpu_uuid == gpu);
+    findings.extend(oversubscription::findings(false, environment, &answers.containers, has));
     Ok(findings)
 }
 

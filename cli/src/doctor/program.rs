@@ -97,10 +97,6 @@ fn by_format(path: &Path, head: &[u8]) -> Option<(String, &'static str)> {
 /// Why the shim cannot be put before a command, or the interpreter of its script. A set-user-ID program may be one that starts another.
 pub(crate) fn why_unlimited(command: &OsStr, environment: &Environment) -> Option<String> {
     let mut path = find(command, environment)?;
-    // The loader itself, which is no dynamic program and preloads into the one that it is given.
-    if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"ld-")) {
-        return None;
-    }
     for _ in 0..4 {
         let head = read_head(&path).ok()?;
         if let Some((why, _)) = by_format(&path, &head) {

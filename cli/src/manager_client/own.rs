@@ -8,6 +8,7 @@ use vcuda_manager_api::{OWN_LOG, SOCKET_NAME};
 use vcuda_region::{clock, directory};
 
 use super::ManagerClient;
+use super::connect::enough_descriptors;
 use crate::config::{ENV_MACHINE, ENV_PRELOAD, ENV_TENANT, ENV_VISIBLE, Environment};
 use crate::failure::Failure;
 use crate::installation;
@@ -97,7 +98,7 @@ pub(crate) fn is_missed(environment: &Environment, socket: &Path) -> Result<bool
 
 /// Starts the manager, which sees the driver without what this command has for its own program.
 fn start(root: &Path, machine: Option<&Path>) -> Result<(), Failure> {
-    super::enough_descriptors(FEWEST_DESCRIPTORS)
+    enough_descriptors(FEWEST_DESCRIPTORS)
         .map_err(|error| Failure::Failed(format!("a manager cannot be started: {error}")))?;
     let program = installation::program(PROGRAM)?;
     let mut command = Command::new(&program);

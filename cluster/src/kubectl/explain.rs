@@ -203,7 +203,7 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
     if phase == "Pending" && !findings.iter().any(|finding| finding.source == UNSCHEDULED) {
         findings.extend(evidence.claims.iter().filter_map(unallocated));
     }
-    // Who reads that it is to wait reads on no more.
+    // A reader stops at the first remedy that says to wait.
     findings.sort_by_key(|finding| match finding.remedy.as_str() {
         NONE => 3,
         NAMED => 1,

@@ -95,7 +95,7 @@ fn a_process_outside_of_vcuda_has_a_row_without_a_manager() {
 }
 
 #[test]
-fn who_is_granted_what_others_hold_is_told() {
+fn a_grant_of_memory_that_others_hold_is_made_with_a_warning() {
     let fixture = Fixture::with_gpus(1, "24GiB");
     let _manager = fixture.manager();
     let stranger = holding(&mut fixture.bare(app("hold", Door::Dlsym)), 2 * GIB);

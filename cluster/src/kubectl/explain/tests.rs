@@ -50,7 +50,7 @@ fn what_names_a_remedy_comes_first_and_once() {
     assert_eq!(all[0].source, "FailedScheduling");
 }
 
-/// Who reads that it is to wait reads on no more.
+/// A reader stops at the first remedy that says to wait.
 #[test]
 fn what_can_be_mended_comes_before_waiting_and_the_past_not_at_all() {
     let no_room = ("FailedScheduling", "0/1 nodes are available: 1 cannot allocate all claims.");

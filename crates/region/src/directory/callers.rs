@@ -1,5 +1,5 @@
 //! Callers of a user's own manager, which ends when it has no tenant. Each locks a file shared while it is connected, and the manager locks
-//! it alone before it ends. So it never ends under a caller, and who comes meanwhile waits for its end and starts the next one.
+//! it alone before it ends. So it never ends under a caller, and one that comes meanwhile waits for its end and starts the next one.
 
 use core::time::Duration;
 use std::fs::{File, OpenOptions};

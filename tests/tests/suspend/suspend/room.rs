@@ -227,7 +227,7 @@ fn nothing_comes_back_before_its_room_is_known() {
     assert_eq!(two.ask("copy"), "0 intact");
 }
 
-/// Of a GPU that does not answer nothing is known: room there would be made in vain.
+/// Nothing is known of a GPU that does not answer: room there would be made in vain.
 #[test]
 fn no_tenant_makes_room_on_a_gpu_that_does_not_answer() {
     let fixture = Fixture::with_config(MACHINE);
