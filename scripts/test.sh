@@ -47,10 +47,6 @@ several() {
     done
     return $all
 }
-aarch64() {
-    rustup target add aarch64-unknown-linux-gnu || { echo "rustup has no library for it"; return 77; }
-    cargo check --release --target aarch64-unknown-linux-gnu -p vcuda-shim
-}
 # What computes more than it waits, one after the other at the lowest priority: beside the tests, most of which wait.
 beside() {
     renice -n 19 $BASHPID >/dev/null
@@ -66,19 +62,17 @@ end fetch-tests "^SKIPPED|not fetched|^fetched"
 grep '^SKIPPED' target/fetch-tests.log >>"$VCUDA_TEST_SKIPS" || true
 [ ! -v "jobs[nextest]" ] || end nextest "" || exit 1
 
-step "tests; beside them the built library, crate edges, chart, packages, systemd units; what a call costs, old userlands, aarch64"
+step "tests; beside them the built library, crate edges, chart, packages, systemd units; what a call costs, old userlands"
 begin checks several check-deps check-shim chart check-smoke check-packages check-unit run-units
 # At the usual priority: it counts what threads of one program do for each other.
 begin cost scripts/check-cost.sh "$VCUDA_TEST_BUILD"
 begin old-userland beside env VCUDA="$VCUDA_TEST_BUILD/vcuda" scripts/old-userland.sh
-begin aarch64 beside aarch64
 cargo nextest run --workspace
 
 step "what ran beside the tests"
 end checks "^check-|^run-units:|^SKIPPED"
 end cost "^check-cost"
 end old-userland "^(check-shim|old-userland):"
-end aarch64 "Finished"
 
 step "the chart on a real node of Kubernetes"
 kubernetes=0
