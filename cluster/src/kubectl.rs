@@ -17,6 +17,7 @@ pub mod explain;
 mod finding;
 mod gather;
 pub mod metrics;
+mod no_place;
 mod shared_claim;
 mod tables;
 pub mod too_large;

@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 
 use super::finding::Finding;
+use super::no_place;
 use super::shared_claim;
-use super::too_large::Largest;
+use super::too_large::{Largest, is_allocated};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
@@ -85,7 +86,10 @@ const REMEDIES: &[(&str, &str)] = &[
         "vcuda: no GPU has",
         "wait: it starts by itself when a GPU has room (kubectl vcuda gpus); or ask for less",
     ),
-    ("vcuda: not ", "wait: it starts by itself when GPUs have room (kubectl vcuda gpus); or ask for less"),
+    (
+        "vcuda: not ",
+        "if no node has so many GPUs (kubectl vcuda gpus), it can never start: ask for fewer in a new pod; else wait, or ask for less",
+    ),
     ("vcuda: each container", "wait, or ask for less: kubectl vcuda gpus shows what each GPU has left"),
     ("resourceclaimtemplate", "make the template that the text names, in the pod's namespace"),
     (
@@ -198,6 +202,10 @@ pub(crate) fn findings(evidence: &Evidence) -> Vec<Finding> {
         if !findings.iter().any(|finding| finding.reason == reason) {
             findings.push(Finding { source: told.reason.clone(), remedy: remedy(&told.message), reason });
         }
+    }
+    if phase == "Pending" {
+        let waiting = evidence.claims.iter().filter(|claim| !is_allocated(claim));
+        findings.extend(waiting.filter_map(no_place::selected));
     }
     // An event says more than the state that it led to.
     if phase == "Pending" && !findings.iter().any(|finding| finding.source == UNSCHEDULED) {
@@ -312,8 +320,7 @@ fn deletion(evidence: &Evidence) -> Option<Finding> {
 }
 
 fn unallocated(claim: &ResourceClaim) -> Option<Finding> {
-    let is_allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
-    (!is_allocated).then(|| Finding {
+    (!is_allocated(claim)).then(|| Finding {
         source: "claim".to_owned(),
         reason: format!("claim {} is not allocated", claim.metadata.name.as_deref().unwrap_or_default()),
         remedy: "wait: the scheduler allocates it when a GPU has room (kubectl vcuda gpus, kubectl get resourceslices)".to_owned(),

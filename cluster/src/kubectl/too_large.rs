@@ -8,9 +8,10 @@ use vcuda_quota::MemorySize;
 use vcuda_quota::pods::quantity;
 
 use super::finding::Finding;
+use super::no_place::{self, Pools};
 
 /// Prefix of resources and device classes of vcuda.
-const OURS: &str = "vcuda.io";
+pub(super) const OURS: &str = "vcuda.io";
 /// The resources that the device plugin gives.
 const COUNTS: [&str; 4] =
     ["vcuda.io/gpu", "vcuda.io/memory", "vcuda.io/cores", "vcuda.io/suspendable-memory"];
@@ -20,6 +21,7 @@ const COUNTS: [&str; 4] =
 pub(crate) struct Largest {
     node: BTreeMap<String, u64>,
     gpu: BTreeMap<String, u64>,
+    pools: Pools,
 }
 
 impl Largest {
@@ -38,31 +40,38 @@ impl Largest {
         if slice.spec.driver != OURS {
             return;
         }
-        let capacities = slice.spec.devices.iter().flatten();
-        for (name, capacity) in capacities.flat_map(|device| device.capacity.iter().flatten()) {
+        let devices = || slice.spec.devices.iter().flatten();
+        for (name, capacity) in devices().flat_map(|device| device.capacity.iter().flatten()) {
             add(&mut self.gpu, name, quantity::parse(&capacity.value.0).unwrap_or(0));
         }
+        self.pools.entry(slice.spec.pool.name.clone()).or_default().extend(devices().cloned());
     }
 
-    /// What `pod` or its claims ask for beyond that, one finding each. What is not known, or 0, is not told.
+    /// What `pod` or its claims that are not allocated ask for beyond that, one finding each. What is not known, or 0, is not told.
     pub(crate) fn exceeded_by(&self, pod: &Pod, claims: &[ResourceClaim]) -> Vec<Finding> {
         let of_pod = asked_by(pod).into_iter().filter_map(|(name, amount)| {
             let most = *self.node.get(&name).filter(|most| (1..amount).contains(*most))?;
             Some(finding(format!("it asks for {amount} of {name}, and no node has more than {most}"), "pod"))
         });
-        let of_claims = claims.iter().flat_map(|claim| {
-            requests(claim).filter_map(|(request, name, amount)| {
-                let most = *self.gpu.get(name).filter(|most| (1..amount).contains(*most))?;
-                let claim = claim.metadata.name.as_deref().unwrap_or_default();
-                let [amount, most] = [amount, most].map(|amount| match name {
-                    "memory" => MemorySize(amount).to_string(),
-                    _ => amount.to_string(),
-                });
-                let text = format!("request {request} of claim {claim} asks for {amount} of {name}, and no GPU has more than {most}");
-                Some(finding(text, "claim"))
-            })
-        });
-        of_pod.chain(of_claims).collect()
+        let waiting = claims.iter().filter(|claim| !is_allocated(claim));
+        of_pod.chain(waiting.flat_map(|claim| self.exceeded_by_claim(claim))).collect()
+    }
+
+    fn exceeded_by_claim(&self, claim: &ResourceClaim) -> Vec<Finding> {
+        let of_amount = |(request, name, amount): (&str, &str, u64)| {
+            let most = *self.gpu.get(name).filter(|most| (1..amount).contains(*most))?;
+            let claim = claim.metadata.name.as_deref().unwrap_or_default();
+            let [amount, most] = [amount, most].map(|amount| match name {
+                "memory" => MemorySize(amount).to_string(),
+                _ => amount.to_string(),
+            });
+            let text = format!(
+                "request {request} of claim {claim} asks for {amount} of {name}, and no GPU has more than {most}"
+            );
+            Some(finding(text, "claim"))
+        };
+        let found: Vec<Finding> = requests(claim).filter_map(of_amount).collect();
+        if found.is_empty() { no_place::unplaceable(claim, &self.pools) } else { found }
     }
 
     /// A pod that counts shares where there are only claims.
@@ -87,11 +96,15 @@ fn add(most: &mut BTreeMap<String, u64>, name: &str, amount: u64) {
     *of_name = amount.max(*of_name);
 }
 
-fn finding(reason: String, source: &str) -> Finding {
+pub(super) fn is_allocated(claim: &ResourceClaim) -> bool {
+    claim.status.as_ref().is_some_and(|status| status.allocation.is_some())
+}
+
+pub(super) fn finding(reason: String, source: &str) -> Finding {
     Finding {
         source: source.to_owned(),
         reason,
-        remedy: "it can never start here: ask for less in a new pod (kubectl vcuda gpus shows what there is), or add a larger GPU".to_owned(),
+        remedy: "it can never start here: ask for less in a new pod (kubectl vcuda gpus shows what there is), or add larger GPUs, or more".to_owned(),
     }
 }
 

@@ -127,6 +127,27 @@ fn states_and_claims_tell_where_no_event_does() {
     assert_eq!(all[0].reason, "claim a-vcuda-x is not allocated");
 }
 
+/// Nine whole GPUs never fit on a node of one; whether a selector matches is for the author to see.
+#[test]
+fn a_claim_that_never_fits_is_not_told_to_wait() {
+    let no_room = ("FailedScheduling", "0/1 nodes are available: 1 cannot allocate all claims.");
+    let mut told = evidence(json!({"phase": "Pending"}), &[no_room]);
+    let slice = json!({"metadata": {"name": "s"}, "spec": {"driver": "vcuda.io", "pool": {"name": "n", "generation": 1,
+        "resourceSliceCount": 1}, "devices": [{"name": "gpu-0", "capacity": {"memory": {"value": "16Gi"}}}]}});
+    told.largest.add_slice(&serde_json::from_value(slice).unwrap());
+    let mut with = |count: u32| {
+        let exactly = json!({"deviceClassName": "vcuda.io", "count": count, "selectors": [{"cel": {"expression": "false"}}]});
+        let requests = json!([{"name": "gpu", "exactly": exactly}]);
+        let claim = json!({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}});
+        told.claims = vec![serde_json::from_value(claim).unwrap()];
+        findings(&told)
+    };
+    let nine = with(9);
+    assert!(nine.len() == 1 && nine[0].remedy.contains("never"), "{nine:?}");
+    let one = with(1);
+    assert!(one.len() == 2 && one[0].remedy.contains("not evaluated here"), "{one:?}");
+}
+
 /// What the page says before the table.
 const HEAD: &str = "<!-- Made from cluster/src/kubectl/explain.rs by VCUDA_UPDATE=1 cargo test -p vcuda-cluster remedies -->
 # Remedies: why a pod does not start
