@@ -11,8 +11,11 @@ use kube::{Client, Config};
 use vcuda_daemon::api_server::kubeconfig_text;
 use vcuda_daemon::life::{self, RunError};
 
+use controller::Subject;
+
 mod claimed;
 mod collect;
+mod controller;
 pub mod explain;
 mod finding;
 mod gather;
@@ -28,6 +31,7 @@ Examples:
   kubectl vcuda top -A              shares of all namespaces, the busiest first
   kubectl vcuda usage               what each namespace has and uses
   kubectl vcuda why web-0           why does this pod not start?
+  kubectl vcuda why job/train       why does this job have no running pod?
   kubectl vcuda ps --json | jq .shares";
 
 const DETAILS: &str = "\
@@ -36,7 +40,8 @@ list pods and to get pods/proxy in the namespace of the chart; with those to
 list all resourceclaims and resourceslices, what claims of pods that do not
 start hold is not shown as free. why takes get of the pod,
 list of events, get of resourceclaims in the pod's namespace; list of nodes
-and resourceslices to tell whether it can ever start.
+and resourceslices to tell whether it can ever start; of job/NAME and others,
+get of these and list of pods.
 
 Exit status: 0 done; 64 wrong use; 69 the API server or a manager does not
 answer, or refuses; 1 another failure.";
@@ -86,10 +91,10 @@ enum Command {
     Top,
     /// What each namespace has and uses
     Usage,
-    /// Why a pod does not start, and what to do
+    /// Why a pod, or a pod of a controller, does not start, and what to do
     Why {
-        /// Name of the pod
-        pod: String,
+        /// Name of the pod, or job/NAME, deployment/NAME, statefulset/NAME, replicaset/NAME, daemonset/NAME
+        pod: Subject,
     },
 }
 

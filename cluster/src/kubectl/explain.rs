@@ -33,6 +33,17 @@ pub(crate) struct Told {
 
 /// Texts of events, and the remedy; docs/generated/remedies.md is made of them. The first that is in the text counts.
 const REMEDIES: &[(&str, &str)] = &[
+    // Events of a controller, which has no pod then.
+    ("denied the request:", "correct the pod's template in the controller: the text names what is wrong"),
+    (
+        "exceeded quota:",
+        "end other pods of the namespace, or have an administrator raise its ResourceQuota (kubectl describe resourcequota): the controller \
+         tries again by itself",
+    ),
+    (
+        "Job suspended",
+        "a queue such as Kueue resumes it when there is room (kubectl get workloads); without one, set spec.suspend to false",
+    ),
     (
         "No space left on device",
         "make room on the node in the folder that the text names: it starts by itself then",

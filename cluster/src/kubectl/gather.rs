@@ -8,27 +8,39 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use vcuda_daemon::life::RunError;
 
+use super::controller::{self, Found, Subject};
 use super::explain::{self, Evidence, Told};
 use super::refused;
 use super::too_large::Largest;
 
-/// Gathers what is known of a pod.
+/// Gathers what is known of a pod, or of that pod of a controller that most needs an explanation.
 ///
 /// # Errors
 /// There is none of this name, or it may not be read. What else may not be read is told in the evidence.
-pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Result<Evidence, RunError> {
+pub(super) async fn evidence(
+    client: &Client,
+    namespace: &str,
+    asked: &Subject,
+) -> Result<Evidence, RunError> {
+    if asked.is_pod() {
+        return of_pod(client, namespace, &asked.name).await;
+    }
+    let controller = match controller::find(client, namespace, asked).await? {
+        Found::Pod(name) => return of_pod(client, namespace, &name).await,
+        Found::None(controller) => controller,
+    };
+    let mut unread = Vec::new();
+    let mut events = events(client, namespace, &asked.name, &mut unread).await;
+    events.retain(controller::is_warning);
+    let events = told(events, controller.metadata.uid.as_ref());
+    Ok(controller::without_pods(asked, &controller, events, unread))
+}
+
+async fn of_pod(client: &Client, namespace: &str, name: &str) -> Result<Evidence, RunError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pod = pods.get(name).await.map_err(|error| refused(&format!("pod {namespace}/{name}"), &error))?;
     let mut unread = Vec::new();
-    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let of_pod = ListParams::default().fields(&format!("involvedObject.name={name}"));
-    let events = match events.list(&of_pod).await {
-        Ok(events) => told(events.items, &pod),
-        Err(error) => {
-            unread.push(refused("events", &error).to_string());
-            Vec::new()
-        }
-    };
+    let events = told(events(client, namespace, name, &mut unread).await, pod.metadata.uid.as_ref());
     let api: Api<ResourceClaim> = Api::namespaced(client.clone(), namespace);
     let (mut claims, mut missing_claims) = (Vec::new(), Vec::new());
     for claim in claim_names(&pod) {
@@ -52,6 +64,19 @@ pub(super) async fn evidence(client: &Client, namespace: &str, name: &str) -> Re
     Ok(Evidence { pod, events, claims, sharers, largest, missing_claims, unread })
 }
 
+/// Events about objects of this name.
+async fn events(client: &Client, namespace: &str, name: &str, unread: &mut Vec<String>) -> Vec<Event> {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let of_name = ListParams::default().fields(&format!("involvedObject.name={name}"));
+    match events.list(&of_name).await {
+        Ok(events) => events.items,
+        Err(error) => {
+            unread.push(refused("events", &error).to_string());
+            Vec::new()
+        }
+    }
+}
+
 /// What the cluster has at most. A user may not be allowed to list nodes or slices.
 async fn largest(client: &Client, unread: &mut Vec<String>) -> Largest {
     let all = ListParams::default();
@@ -70,15 +95,15 @@ async fn largest(client: &Client, unread: &mut Vec<String>) -> Largest {
     largest
 }
 
-/// Events of this pod and not of a former one of its name, the newest first.
-fn told(events: Vec<Event>, pod: &Pod) -> Vec<Told> {
-    let is_of_pod = |event: &Event| {
-        let uid = &event.involved_object.uid;
-        uid.is_none() || pod.metadata.uid.is_none() || *uid == pod.metadata.uid
+/// Events of the object with this UID and not of a former one of its name, the newest first.
+fn told(events: Vec<Event>, of: Option<&String>) -> Vec<Told> {
+    let is_of_object = |event: &Event| {
+        let uid = event.involved_object.uid.as_ref();
+        uid.is_none() || of.is_none() || uid == of
     };
     let mut events: Vec<(Option<String>, Told)> = events
         .into_iter()
-        .filter(is_of_pod)
+        .filter(is_of_object)
         .map(|event| {
             let series = event.series.as_ref().and_then(|series| series.last_observed_time.clone());
             let time = event.last_timestamp.map(|time| time.0.to_string());

@@ -227,6 +227,44 @@ fn a_pod_that_can_never_start_is_not_told_to_wait() {
 }
 
 #[test]
+fn a_job_is_explained_by_its_pod_or_by_why_it_has_none() {
+    let api = ShownObjects::start();
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train", "namespace": "team", "uid": "j"},
+        "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "j"}}},
+    });
+    api.put("/apis/batch/v1/namespaces/team/jobs/train", &job.to_string());
+    let pods = "/api/v1/namespaces/team/pods";
+    api.put_list(pods, "v1", "Pod", &json!([]));
+    let event = |kind: &str, uid: &str, message: &str| {
+        json!({"metadata": {"name": message, "namespace": "team"}, "involvedObject": {"name": "train", "uid": uid},
+            "type": kind, "reason": "FailedCreate", "message": message})
+    };
+    let text = "Error creating: pods \"train-x\" is forbidden: exceeded quota: gpus, requested: requests.vcuda.io/memory=16";
+    let events =
+        json!([event("Warning", "j", text), event("Normal", "j", "made"), event("Warning", "old", "former")]);
+    api.put_list("/api/v1/namespaces/team/events", "v1", "Event", &events);
+    let none: Value =
+        serde_json::from_str(&succeeded(&kubectl(&api, &["why", "job/train", "--json"]))).unwrap();
+    assert_eq!((&none["pod"], &none["phase"]), (&json!("team/job/train"), &json!("no pod")));
+    assert_eq!(none["findings"].as_array().unwrap().len(), 1, "{none}");
+    assert_eq!(none["findings"][0]["reason"], text);
+    assert!(none["findings"][0]["remedy"].as_str().unwrap().contains("ResourceQuota"), "{none}");
+
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train-x", "namespace": "team", "uid": "u"},
+        "spec": {"containers": []}, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "has a GPU gone?"}});
+    api.put_list(pods, "v1", "Pod", &json!([pod]));
+    api.put(&format!("{pods}/train-x"), &pod.to_string());
+    let told = succeeded(&kubectl(&api, &["why", "jobs/train"]));
+    assert!(told.starts_with("team/train-x: Failed\n") && told.contains("delete the pod"), "{told}");
+    let selected =
+        |request: &String| request.contains("labelSelector=batch.kubernetes.io%2Fcontroller-uid%3Dj");
+    assert!(api.asked().iter().any(selected), "{:?}", api.asked());
+    assert_eq!(kubectl(&api, &["why", "service/web"]).status.code(), Some(64));
+    assert_eq!(kubectl(&api, &["why", "deployment/none"]).status.code(), Some(1));
+}
+
+#[test]
 fn what_cannot_be_had_is_said_with_a_status() {
     let api = ShownObjects::start();
     let gone = kubectl(&api, &["why", "gone"]);
