@@ -75,6 +75,13 @@ fn share(name: String, request: &Value) -> Result<Option<Request>, Refusal> {
     if !is_ours || request.get("adminAccess") == Some(&Value::Bool(true)) {
         return Ok(None);
     }
+    let memory = amount("memory").and_then(Value::as_str);
+    // Of another driver's class, it is not known what the amount counts.
+    let memory =
+        memory.filter(|_| text(request, "deviceClassName").starts_with(CLASS)).map(quantity::parse_memory);
+    if let Some(Err(error)) = memory {
+        return Err(Refusal::Request(name, RequestError::Quantity("memory".to_owned(), error)));
+    }
     let percents = match amount("cores").and_then(Value::as_str).map(quantity::parse) {
         None => 0,
         Some(Ok(percents)) => percents,

@@ -131,6 +131,7 @@ const REMEDIES: &[(&str, &str)] = &[
         "wait, or delete the pod so that it is scheduled anew; admission.placement: binpack makes it rarer",
     ),
     ("parameters of driver vcuda.io", ANEW),
+    ("is less than 1 MiB", ANEW),
     ("in common and others not", ANEW),
     ("claim a share (device class vcuda.io)", ANEW),
     ("add constraints:", ANEW),

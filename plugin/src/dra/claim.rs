@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::resource::v1::{DeviceRequestAllocationResult, ResourceClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use thiserror::Error;
 use vcuda_quota::pods::parameters::{self, Parameters, ParametersError};
 use vcuda_quota::pods::quantity::{self, QuantityError};
@@ -28,6 +29,8 @@ pub(crate) enum ClaimError {
     NoAmount(String, &'static str),
     #[error("device {0}: {1}")]
     Amount(String, QuantityError),
+    #[error("request {0}: memory {1}")]
+    Asked(String, QuantityError),
     #[error(transparent)]
     Parameters(#[from] ParametersError),
 }
@@ -104,6 +107,9 @@ fn counted(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
         let quantity = found.ok_or_else(|| ClaimError::NoAmount(device.clone(), name))?;
         quantity::parse(&quantity.0).map_err(|error| ClaimError::Amount(device.clone(), error))
     };
+    if let Some(asked) = asked_memory(claim, &result.request) {
+        quantity::parse_memory(&asked.0).map_err(|error| ClaimError::Asked(result.request.clone(), error))?;
+    }
     let percent = consumed(CORES)?.min(100);
     let Parameters { quota_change, is_whole } = parameters(claim, &result.request)?;
     Ok(Counted {
@@ -112,6 +118,19 @@ fn counted(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
         parameters: quota_change,
         is_whole,
     })
+}
+
+/// The memory that the claim names for a request; the scheduler has rounded it up in what was allocated.
+fn asked_memory<'a>(claim: &'a ResourceClaim, request: &str) -> Option<&'a Quantity> {
+    let requests = claim.spec.as_ref()?.devices.as_ref()?.requests.as_ref()?;
+    let asked = requests.iter().find(|asked| asked.name == request_base(request))?;
+    let capacity = match request.split_once('/') {
+        None => asked.exactly.as_ref()?.capacity.as_ref(),
+        Some((_, name)) => {
+            asked.first_available.iter().flatten().find(|one| one.name == name)?.capacity.as_ref()
+        }
+    };
+    capacity?.requests.as_ref()?.get(MEMORY)
 }
 
 /// The parameters of a request. The allocation lists those of the class first, so those of the claim win.
@@ -205,6 +224,10 @@ pub(super) mod tests {
         assert!(said(&whole, "here").contains("pool \"node\", and this node's is \"here\""));
         assert!(said(&with(json!({"cores": "1"})), "node").contains("no memory was allocated"));
         assert!(said(&with(json!({"memory": "-1", "cores": "1"})), "node").contains("'-1' is no quantity"));
+        let mut bytes = whole.clone();
+        let asks = json!({"name": "gpu", "exactly": {"deviceClassName": "c", "capacity": {"requests": {"memory": "16"}}}});
+        bytes.spec = serde_json::from_value(json!({"devices": {"requests": [asks]}})).unwrap();
+        assert!(said(&bytes, "node").starts_with("request gpu: memory '16' is less than 1 MiB"));
         let mut gone = whole.clone();
         gone.status = None;
         assert_eq!(shares(&gone, "a-uid", "node"), Err(ClaimError::NotAllocated));

@@ -190,6 +190,22 @@ fn claims_are_within_the_bounds_of_the_namespace_in_the_managers_words() {
     }
 }
 
+/// Kubernetes would round 16 bytes up to the least share.
+#[test]
+fn a_claims_memory_has_a_unit() {
+    let refusal = |class: &str, memory: &str| {
+        let exactly = json!({"deviceClassName": class, "capacity": {"requests": {"memory": memory}}});
+        let spec = json!({"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}});
+        validate_claim("team", &json!({"spec": {"spec": spec}}), &strict())
+            .err()
+            .map(|refusal| refusal.to_string())
+    };
+    let said = "request gpu: memory: '16' is less than 1 MiB, as a number without a unit is bytes: write for example 4Gi";
+    assert_eq!(refusal("vcuda.io", "16").as_deref(), Some(said));
+    assert!(refusal("vcuda.io-suspendable", "16").is_some());
+    assert_eq!((refusal("vcuda.io", "16Gi"), refusal("gpu.example.com", "16")), (None, None));
+}
+
 #[test]
 fn a_claims_maximum_is_bounded_and_its_annotations_win() {
     let rules = with_bounds(Bound { cores_max_permille: 500, ..Bound::default() });

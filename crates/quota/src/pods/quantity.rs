@@ -2,10 +2,16 @@
 
 use thiserror::Error;
 
-/// The text is no quantity, or the quantity is too large or negative.
+/// The text is not the quantity that is meant.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{0}' is no quantity of Kubernetes from 0 to 2^63 - 1")]
-pub struct QuantityError(String);
+pub enum QuantityError {
+    /// It is none, or it is too large or negative.
+    #[error("'{0}' is no quantity of Kubernetes from 0 to 2^63 - 1")]
+    Form(String),
+    /// A unit is missing, most likely.
+    #[error("'{0}' is less than 1 MiB, as a number without a unit is bytes: write for example 4Gi")]
+    Bytes(String),
+}
 
 /// Factor of a suffix, as a power of ten or of two.
 enum Factor {
@@ -16,6 +22,13 @@ enum Factor {
 /// Parses a quantity such as `4Gi`, `4200000001`, `1500m` or `2e3`, and rounds it up to a whole number.
 pub fn parse(text: &str) -> Result<u64, QuantityError> {
     parse_times_ten_to(0, text)
+}
+
+/// Parses an amount of memory (bytes). Less than a MiB, which Kubernetes would round up to the least share, is refused.
+pub fn parse_memory(text: &str) -> Result<u64, QuantityError> {
+    parse(text).and_then(|bytes| {
+        (bytes >= 1 << 20).then_some(bytes).ok_or_else(|| QuantityError::Bytes(text.to_owned()))
+    })
 }
 
 /// Tenths of a quantity, rounded up to a whole number: percents in thousandths.
@@ -32,7 +45,7 @@ fn parse_times_ten_to(power: i32, text: &str) -> Result<u64, QuantityError> {
     value(power, text)
         .filter(|value| *value <= i64::MAX.unsigned_abs().into())
         .and_then(|value| u64::try_from(value).ok())
-        .ok_or_else(|| QuantityError(text.to_owned()))
+        .ok_or_else(|| QuantityError::Form(text.to_owned()))
 }
 
 /// The value times ten to the power of `power`.
@@ -130,6 +143,15 @@ mod tests {
             ("1e-40", 1),
         ] {
             assert_eq!(parse(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_without_a_unit_is_refused() {
+        assert_eq!(parse_memory("4Gi"), Ok(4 << 30));
+        assert_eq!(parse_memory("4294967296"), Ok(4 << 30));
+        for text in ["16", "16k", "0"] {
+            assert!(parse_memory(text).unwrap_err().to_string().contains("write for example 4Gi"), "{text}");
         }
     }
 
