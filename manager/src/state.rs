@@ -100,7 +100,7 @@ impl From<Refusal> for GrantError {
 pub enum ChangeKind {
     /// A new grant.
     Created,
-    /// A grant with other amounts.
+    /// A grant with other amounts, or for another holder.
     Resized,
     /// A grant that has ended.
     Released,

@@ -9,6 +9,7 @@
 
 pub(crate) mod claim;
 mod claim_annotations;
+mod claim_holders;
 pub(crate) mod claim_reconciler;
 pub(crate) mod device;
 pub(crate) mod gpus;

@@ -156,6 +156,13 @@ impl Manager {
         self.response(answer).await
     }
 
+    /// Changes whom a grant is for.
+    pub(crate) async fn set_holder(&self, id: &str, holder: v1::Holder) -> Result<(), ManagerError> {
+        let request = v1::SetHolderRequest { id: id.to_owned(), holder: Some(holder) };
+        let answer = self.grants().await?.set_holder(request).await;
+        self.response(answer).await.map(|_| ())
+    }
+
     /// Releases a grant that no process uses. A missing grant counts as released.
     pub(crate) async fn release(&self, id: &str) -> Result<(), ManagerError> {
         let request = v1::ReleaseGrantRequest { id: id.to_owned(), even_if_used: false };

@@ -106,9 +106,10 @@ mod tests {
     use super::*;
 
     /// Methods that need the right to change. A new method belongs here or to [`LOOKS`].
-    const CHANGES: [&str; 8] = [
+    const CHANGES: [&str; 9] = [
         "Grants/Create",
         "Grants/Resize",
+        "Grants/SetHolder",
         "Grants/Release",
         "Grants/Reconcile",
         "Grants/Suspend",

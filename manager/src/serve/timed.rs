@@ -16,9 +16,10 @@ use vcuda_region::clock;
 use crate::metrics::Instruments;
 
 /// Known methods. A caller's text must not become a label, as each value is a series for ever.
-pub(super) const METHODS: [&str; 19] = [
+pub(super) const METHODS: [&str; 20] = [
     "Grants/Create",
     "Grants/Resize",
+    "Grants/SetHolder",
     "Grants/Release",
     "Grants/CheckChanges",
     "Grants/Get",

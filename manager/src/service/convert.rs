@@ -127,7 +127,7 @@ pub(super) fn keys(prefix: &str, living: Vec<String>) -> Result<Vec<String>, Sta
     living.into_iter().map(|text| key("living_keys", text, false)).collect()
 }
 
-fn holder(holder: v1::Holder) -> Result<Holder, Status> {
+pub(super) fn holder(holder: v1::Holder) -> Result<Holder, Status> {
     let names = [
         ("holder.namespace", &holder.namespace),
         ("holder.pod", &holder.pod),

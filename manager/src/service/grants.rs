@@ -134,6 +134,17 @@ impl grants_server::Grants for GrantsService {
         Ok(Response::new(self.shown(&grant)))
     }
 
+    async fn set_holder(
+        &self,
+        request: Request<v1::SetHolderRequest>,
+    ) -> Result<Response<v1::Grant>, Status> {
+        let time = deadline_of(&request, self.deadline);
+        let v1::SetHolderRequest { id, holder } = request.into_inner();
+        let (id, holder) = (convert::id(id)?, convert::holder(holder.unwrap_or_default())?);
+        let grant = within(time, async { Ok(self.grants.set_holder(id, holder).await?) }).await?;
+        Ok(Response::new(self.shown(&grant)))
+    }
+
     async fn release(
         &self,
         request: Request<v1::ReleaseGrantRequest>,

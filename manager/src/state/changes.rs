@@ -10,7 +10,7 @@ use vcuda_region::clock::now_ns;
 
 use super::grant_writer::Command;
 use super::{Create, GrantError, Grants, Planned, Reconciled, Resize, Returning, decide};
-use crate::grant::{Grant, GrantId};
+use crate::grant::{Grant, GrantId, Holder};
 use crate::grant_table::GrantTable;
 use crate::observe::Snapshot;
 use crate::users::Owner;
@@ -28,6 +28,11 @@ impl Grants {
     /// Changes the amounts of a grant.
     pub async fn resize(&self, resize: Resize) -> Result<Arc<Grant>, GrantError> {
         self.ask_beside_returns(|reply| Command::Resize(resize.clone(), reply)).await
+    }
+
+    /// Changes whom a grant is for, within its namespace, whose bounds its amounts keep.
+    pub async fn set_holder(&self, id: String, holder: Holder) -> Result<Arc<Grant>, GrantError> {
+        self.ask(|reply| Command::SetHolder(id, holder, reply)).await
     }
 
     /// The refusals of these changes, each after those before it; none is made.

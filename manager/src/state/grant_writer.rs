@@ -16,7 +16,7 @@ use super::decide::{DecisionInputs, Held, PendingLimits};
 use super::{Change, ChangeKind, Create, GrantError, Planned, Resize, Shared};
 use crate::events::{Events, Severity, unix_ms};
 use crate::gpu::Inventory;
-use crate::grant::{Grant, GrantId};
+use crate::grant::{Grant, GrantId, Holder};
 use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
@@ -32,6 +32,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, GrantError>>;
 pub(super) enum Command {
     Create(Create, Reply<Arc<Grant>>),
     Resize(Resize, Reply<Arc<Grant>>),
+    SetHolder(String, Holder, Reply<Arc<Grant>>),
     Release(Vec<GrantId>, Reply<Vec<GrantId>>),
     /// Changes to check, and grants of processes that live.
     Check(Vec<Planned>, Vec<GrantId>, Reply<Vec<Option<GrantError>>>),
@@ -148,6 +149,10 @@ impl GrantWriter {
             }
             Command::Resize(resize, reply) => match inputs.resize(next, &resize) {
                 Ok((grant, before)) => self.resized(grant, before, reply),
+                Err(error) => Step::answer(reply, Err(error)),
+            },
+            Command::SetHolder(id, holder, reply) => match set_holder(next, &id, holder) {
+                Ok((grant, kind)) => Step::Ensure { grant, kind, reply },
                 Err(error) => Step::answer(reply, Err(error)),
             },
             Command::Release(ids, reply) => {
@@ -285,6 +290,29 @@ impl GrantWriter {
             self.events.say(Severity::Info, "VcudaLedgerRecovered", text, None);
         }
     }
+}
+
+/// Changes whom a grant is for. Returns the grant, and the kind of the change if there was one.
+fn set_holder(
+    next: &mut GrantTable,
+    id: &str,
+    holder: Holder,
+) -> Result<(Arc<Grant>, Option<ChangeKind>), GrantError> {
+    let before = next.by_id(id).ok_or_else(|| GrantError::NotFound(format!("{id}: no such grant")))?;
+    if before.holder == holder {
+        return Ok((Arc::clone(before), None));
+    }
+    let namespace = &before.holder.namespace;
+    if holder.namespace != *namespace {
+        return Err(GrantError::Refused(format!(
+            "holder.namespace {:?}: {id} is of namespace {namespace:?}, which stays: release it, and create one there",
+            holder.namespace
+        )));
+    }
+    let after = Arc::new(Grant { holder, generation: before.generation + 1, ..Grant::clone(before) });
+    next.put(Arc::clone(&after));
+    next.revision += 1;
+    Ok((after, Some(ChangeKind::Resized)))
 }
 
 fn cordon(

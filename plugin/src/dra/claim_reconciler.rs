@@ -19,6 +19,7 @@ use vcuda_quota::pods::annotations::quota_change;
 
 use super::claim::{self, Share};
 use super::claim_annotations::{self, Annotations};
+use super::claim_holders::ClaimHolders;
 use super::grants::grant_amounts;
 use super::prepare::{PrepareError, Preparer};
 use super::shared::Shared;
@@ -52,12 +53,15 @@ pub(crate) struct ClaimReconciler {
     /// Last application by the claim's UID.
     last_applied: Mutex<BTreeMap<String, LastApplied>>,
     interval: Mutex<Duration>,
+    holders: ClaimHolders,
 }
 
 impl ClaimReconciler {
     /// Creates a reconciler for the claims that `preparer` prepares.
     pub(crate) fn new(shared: Arc<Shared>, preparer: Arc<Preparer>) -> Self {
-        Self { shared, preparer, last_applied: Mutex::default(), interval: Mutex::new(CLAIMS_INTERVAL) }
+        let holders = ClaimHolders::new(Arc::clone(&shared), Arc::clone(&preparer));
+        let interval = Mutex::new(CLAIMS_INTERVAL);
+        Self { shared, preparer, last_applied: Mutex::default(), interval, holders }
     }
 
     async fn reconcile_all(&self, cluster: &Cluster) -> Result<BTreeMap<String, Refusal>, PrepareError> {
@@ -71,6 +75,7 @@ impl ClaimReconciler {
             Err(_) => POD_CLAIM_INTERVAL,
         };
         self.last_applied.lock().retain(|uid, _| records.iter().any(|record| record.uid == *uid));
+        self.holders.retain(&records);
         let mut refusals = BTreeMap::new();
         if records.is_empty() {
             return Ok(refusals);
@@ -132,6 +137,9 @@ impl ClaimReconciler {
         let Some((claim, shares)) = self.find_claim(record, &GetParams::any()).await? else {
             return Ok(());
         };
+        if !record.of_pod {
+            self.holders.follow(record, &claim, &own().collect::<Vec<_>>()).await;
+        }
         let seen = claim_annotations::merged(&claim, of_pod);
         let may_differ = |grant| !matches!(wanted(record, grant, &shares, &seen), Ok(None));
         if !own().any(may_differ) {

@@ -1,6 +1,6 @@
 //! Objects for the manager's events about grants of claims that several pods may share.
 //!
-//! A grant never changes its holder, the first pod that used the claim. That pod may be gone while later pods use the grant.
+//! The holder of a grant is one of the pods that use the claim. It may be gone, until the claim is looked at.
 
 use std::sync::Arc;
 

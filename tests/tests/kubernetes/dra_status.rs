@@ -65,7 +65,39 @@ fn a_share_that_no_container_uses_shows_so() {
     assert!(unused["data"]["adminAccess"].is_null(), "{unused}");
 }
 
-/// The first pod of a shared claim stays the holder of the grant.
+/// Kubelet asks once for a shared claim: at the end of its first pod, `ps` names one that uses it then.
+#[test]
+fn a_shared_claims_grant_goes_over_to_a_later_pod() {
+    let fixture = Fixture::with_gpus(2, "24GiB");
+    let (manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpus = published(&api, 2);
+    let results = [result("a", &gpus[0], "4Gi", "30"), result("b", &gpus[1], "2Gi", "20")];
+    put_claim(&api, "shared", "p", &results, &json!([]));
+    put_pod(&api, "p", &[("main", &[("shared", "a")])]);
+    assert_eq!(driver.prepare("shared", "shared-uid").error, "");
+    let holders = || -> Vec<String> { grants(&fixture).into_iter().map(|(holder, ..)| holder).collect() };
+    assert_eq!(holders(), ["default", "default/p/main"]);
+    let reserve = |pods: &[&str]| {
+        let mut claim = api.object(&claim_path("shared")).unwrap();
+        let user = |pod: &&str| json!({"resource": "pods", "name": pod, "uid": format!("{pod}-uid")});
+        claim["status"]["reservedFor"] = pods.iter().map(user).collect();
+        api.put(&claim_path("shared"), &claim);
+    };
+    put_pod(&api, "q", &[("worker", &[("shared", "b")])]);
+    put_pod(&api, "r", &[("side", &[("shared", "a")])]);
+    reserve(&["p", "q"]);
+    eventually("what no pod used has one", SOON, || holders() == ["default/p/main", "default/q/worker"]);
+    reserve(&["q"]);
+    eventually("its pod is gone", SOON, || holders() == ["default", "default/q/worker"]);
+    reserve(&["q", "r"]);
+    eventually("another pod uses it", SOON, || holders() == ["default/q/worker", "default/r/side"]);
+    drop(manager);
+    let _manager = fixture.manager_with_shim();
+    assert_eq!(holders(), ["default/q/worker", "default/r/side"]);
+}
+
+/// While the API server still knows the claim as reserved for it, the first pod stays the holder of the grant.
 #[test]
 fn events_of_a_shared_claim_reach_the_claim_after_its_first_pod() {
     let fixture = Fixture::with_gpus(1, "24GiB");

@@ -109,6 +109,32 @@ async fn a_restart_forgets_nothing() {
 }
 
 #[tokio::test]
+async fn another_holder_is_kept_and_stays_in_the_namespace() {
+    let scratch = tempfile::tempdir().unwrap();
+    let node = Node::start(scratch.path()).await;
+    let mut client = node.grants().await;
+    let holder = |namespace: &str, pod: &str| {
+        let (namespace, pod) = (namespace.to_owned(), pod.to_owned());
+        Some(v1::Holder { namespace, pod, ..v1::Holder::default() })
+    };
+    client.create(v1::CreateGrantRequest { holder: holder("n", "p"), ..ask("a", GIB, 100) }).await.unwrap();
+    let set = |id: &str, holder| v1::SetHolderRequest { id: id.to_owned(), holder };
+    let changed = client.set_holder(set("a-1", holder("n", "q"))).await.unwrap().into_inner();
+    assert_eq!((changed.holder.clone(), changed.generation), (holder("n", "q"), 2));
+    let again = client.set_holder(set("a-1", holder("n", "q"))).await.unwrap().into_inner();
+    assert_eq!(again.generation, 2, "it has changed nothing");
+    let other = client.set_holder(set("a-1", holder("m", "q"))).await.unwrap_err();
+    assert!(other.code() == Code::FailedPrecondition && other.message().contains("which stays"), "{other}");
+    assert_eq!(client.set_holder(set("b-2", None)).await.unwrap_err().code(), Code::NotFound);
+    node.stop().await;
+
+    let node = Node::start(scratch.path()).await;
+    let listed = node.grants().await.list(v1::ListGrantsRequest {}).await.unwrap().into_inner();
+    assert_eq!(listed.grants, [changed]);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_directory_deleted_underneath_is_made_again_and_told() {
     let scratch = tempfile::tempdir().unwrap();
     let node = Node::start(scratch.path()).await;
