@@ -35,14 +35,16 @@ impl Largest {
         }
     }
 
-    /// Adds what the GPUs of a slice have in all.
+    /// Adds what one claim can have of the GPUs of a slice.
     pub(crate) fn add_slice(&mut self, slice: &ResourceSlice) {
         if slice.spec.driver != OURS {
             return;
         }
         let devices = || slice.spec.devices.iter().flatten();
         for (name, capacity) in devices().flat_map(|device| device.capacity.iter().flatten()) {
-            add(&mut self.gpu, name, quantity::parse(&capacity.value.0).unwrap_or(0));
+            let policy = capacity.request_policy.as_ref();
+            let most = policy.and_then(|policy| policy.valid_range.as_ref()?.max.as_ref());
+            add(&mut self.gpu, name, quantity::parse(&most.unwrap_or(&capacity.value).0).unwrap_or(0));
         }
         self.pools.entry(slice.spec.pool.name.clone()).or_default().extend(devices().cloned());
     }
@@ -66,7 +68,7 @@ impl Largest {
                 _ => amount.to_string(),
             });
             let text = format!(
-                "request {request} of claim {claim} asks for {amount} of {name}, and no GPU has more than {most}"
+                "request {request} of claim {claim} asks for {amount} of {name}, and no GPU gives more than {most}"
             );
             Some(finding(text, "claim"))
         };
@@ -172,7 +174,7 @@ mod tests {
         }
         largest.add_slice(&of(json!({"metadata": {"name": "s"}, "spec": {"driver": "vcuda.io",
             "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}, "devices": [
-                {"name": "gpu-0", "capacity": {"memory": {"value": "16Gi"}, "cores": {"value": "100"}}}]}})));
+                {"name": "gpu-0", "capacity": {"memory": {"value": "32Gi", "requestPolicy": {"validRange": {"min": "64Mi", "max": "16Gi"}}}, "cores": {"value": "100"}}}]}})));
         largest
     }
 
@@ -219,7 +221,7 @@ mod tests {
         let [found] = &exceeded("vcuda.io", "17Gi")[..] else {
             panic!();
         };
-        let text = "request gpu of claim one asks for 17 GiB of memory, and no GPU has more than 16 GiB";
+        let text = "request gpu of claim one asks for 17 GiB of memory, and no GPU gives more than 16 GiB";
         assert_eq!(found.reason, text);
         assert!(found.remedy.contains("never"));
     }
