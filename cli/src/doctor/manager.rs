@@ -80,8 +80,11 @@ pub(super) fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
         findings.push(Finding::broken(
             &link,
             format!("no new tenant gets it: unhealthy: {}", gpu.health_reason),
-            "if it is so for more than a minute: end its programs (vcuda ps) and reset it, nvidia-smi --gpu-reset -i INDEX; more in \
-             docs/operations.md, Health",
+            format!(
+                "if it is so for more than a minute: end its programs (vcuda ps) and reset it, nvidia-smi --gpu-reset -i {}; more in \
+                 docs/operations.md, Health",
+                gpu.uuid
+            ),
         ));
     }
     if gpu.cordoned {
@@ -193,6 +196,7 @@ mod tests {
         let health: Vec<_> = findings.iter().map(|finding| finding.health).collect();
         assert_eq!(health, [Health::Broken, Health::Note, Health::Note]);
         assert!(findings[0].seen.contains("XID 79"));
+        assert!(findings[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("--gpu-reset -i GPU-1;")));
         assert_eq!(findings[1].remedy.as_deref(), Some("vcuda gpu uncordon GPU-1"));
         assert!(findings[2].seen.contains("80 GiB"));
         let well = Gpu { healthy: true, ..Gpu::default() };
