@@ -91,7 +91,8 @@ Examples:
 const SIM_DETAILS: &str = "\
 The machine is a directory: --machine, else VCUDA_SIM, else `machine` under \
 the user's runtime directory. A missing one is created: one GPU of 80 GiB, \
-unless --gpus, --memory and --profile say otherwise.";
+unless --gpus, --memory and --profile say otherwise. A file faults.toml in it makes \
+NVML show XIDs, lost GPUs or a driver that hangs (simulator/README.md).";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:

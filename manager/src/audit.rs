@@ -36,6 +36,7 @@ use crate::metrics::Audited;
 use crate::observe::{Findings, Snapshot, SnapshotCache};
 pub(crate) use action::{Action, Actions};
 pub(crate) use attribution::Attribution;
+pub(crate) use deleted::DeletedFiles;
 use evaluation::{Audit, Listed};
 use overstated::Claims;
 

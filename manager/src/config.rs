@@ -221,9 +221,8 @@ impl Config {
 
     /// Whether the files that it names are what they are to be: without that a manager runs, and says so.
     pub fn check_files(&self) -> Result<(), ConfigError> {
-        let library = self.shim_library.as_deref().map(library::read_library).transpose();
-        let program = self.vcuda_program.as_deref().map(library::read_program).transpose();
-        library.and(program).map(drop).map_err(|error| ConfigError::Together(error.to_string()))?;
+        let library = self.shim_library.as_deref().and_then(|path| library::read_library(path).err());
+        let program = self.vcuda_program.as_deref().and_then(|path| library::read_program(path).err());
         let named = [
             ("nvml_library", self.nvml_library.as_deref()),
             ("cuda_library", self.cuda_library.as_deref()),
@@ -231,32 +230,31 @@ impl Config {
         ];
         // A name without a folder is searched by the loader.
         let named = named.into_iter().filter_map(|(key, path)| Some((key, path?)));
-        let mut missing = named.filter(|(_, path)| path.is_absolute() && !path.exists());
-        missing.next().map_or(Ok(()), |(key, path)| {
-            Err(ConfigError::Together(format!(
-                "{key} = \"{}\": there is no such file; mend or remove the line",
-                path.display()
-            )))
-        })
+        let missing = named.filter(|(_, path)| path.is_absolute() && !path.exists()).map(|(key, path)| {
+            format!("{key} = \"{}\": there is no such file; mend or remove the line", path.display())
+        });
+        let unread = library.into_iter().chain(program).map(|error| error.to_string());
+        let wrong: Vec<String> = unread.chain(missing).collect();
+        if wrong.is_empty() { Ok(()) } else { Err(ConfigError::Together(wrong.join("; "))) }
     }
 
+    /// Fails with all that is wrong, so that one correction of the file is enough.
     fn check(self) -> Result<Config, ConfigError> {
-        let together = |message| Err(ConfigError::Together(message));
         let devices = &self.cdi;
-        for (key, path) in [
-            ("root", &self.root),
-            ("state", &self.state),
-            ("cdi.devices", &devices.devices),
-            ("cdi.driver_root", &devices.driver_root),
-        ] {
-            config::absolute(key, path)?;
-        }
-        if let Folder::At(folder) = &devices.folder {
-            config::absolute("cdi.directory", folder)?;
-        }
+        let cdi = if let Folder::At(folder) = &devices.folder { Some(folder) } else { None };
+        let paths = [
+            ("root", Some(&self.root)),
+            ("state", Some(&self.state)),
+            ("cdi.devices", Some(&devices.devices)),
+            ("cdi.driver_root", Some(&devices.driver_root)),
+            ("cdi.directory", cdi),
+        ];
+        let relative = |(key, path): (&str, Option<&PathBuf>)| config::absolute(key, path?).err();
+        let mut wrong: Vec<String> =
+            paths.into_iter().filter_map(relative).map(|error| error.to_string()).collect();
         let is_nested = self.root.starts_with(&self.state) || self.state.starts_with(&self.root);
         if is_nested && !self.is_own {
-            return together(format!(
+            wrong.push(format!(
                 "root {} and state {} lie in each other; the one is emptied at a reboot, the other must not be: give them \
                  two directories",
                 self.root.display(),
@@ -264,15 +262,13 @@ impl Config {
             ));
         }
         if self.node.is_empty() || self.node.len() > 253 || self.node.contains(char::is_whitespace) {
-            let node = &self.node;
-            return together(format!(
-                "node = \"{node}\": write a name of 1 to 253 characters without spaces"
+            wrong.push(format!(
+                "node = \"{}\": write a name of 1 to 253 characters without spaces",
+                self.node
             ));
         }
-        if let Err(error) = self.health.check() {
-            return together(format!("health: {error}"));
-        }
-        Ok(self)
+        wrong.extend(self.health.check().err().map(|error| format!("health: {error}")));
+        if wrong.is_empty() { Ok(self) } else { Err(ConfigError::Together(wrong.join("; "))) }
     }
 
     /// Names of the settings in `next` that take effect only with a restart.

@@ -83,7 +83,7 @@ const REASONS: &[(&[&str], &str)] = &[
     ),
     (
         &["VcudaGpuAppeared", "VcudaGpuVanished", "VcudaGpuChanged"],
-        "NVML lists the GPU (also at each start), no longer does or does not list one that the ledger names, or shows other memory, links or MIG \
+        "NVML lists a GPU that was not there before, no longer does or does not list one that the ledger names, or shows other memory, links or MIG \
          mode. If not intended, check dmesg, the slot, the driver.",
     ),
     (&["VcudaNvmlFailed"], "NVML cannot be used. Install or reload the driver; set nvml_library."),

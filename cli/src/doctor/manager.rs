@@ -1,7 +1,7 @@
 //! Checks of the node's manager: whether it answers, its problems, and the findings of its audit.
 
 use vcuda_manager_api::v1::problem::Part;
-use vcuda_manager_api::v1::{Container, Gpu, Grant, ListGpusResponse, NodeStatus, Problem};
+use vcuda_manager_api::v1::{Container, Gpu, Grant, ListGpusResponse, NodeStatus, Problem, Process};
 use vcuda_quota::MemorySize;
 
 use super::{Finding, tenants};
@@ -80,8 +80,11 @@ pub(super) fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
         findings.push(Finding::broken(
             &link,
             format!("no new tenant gets it: unhealthy: {}", gpu.health_reason),
-            "if it is so for more than a minute: end its programs (vcuda ps) and reset it, nvidia-smi --gpu-reset -i INDEX; more in \
-             docs/operations.md, Health",
+            format!(
+                "if it is so for more than a minute: end its programs (vcuda ps) and reset it, nvidia-smi --gpu-reset -i {}; more in \
+                 docs/operations.md, Health",
+                gpu.uuid
+            ),
         ));
     }
     if gpu.cordoned {
@@ -91,20 +94,40 @@ pub(super) fn of_gpu(gpu: &Gpu, known: &str) -> Vec<Finding> {
             format!("vcuda gpu uncordon {}", gpu.uuid),
         ));
     }
-    let outside = &gpu.outside_processes;
-    let held: u64 = outside.iter().flat_map(|process| &process.memory_used_bytes).sum();
+    let (kept, outside): (Vec<_>, Vec<_>) =
+        gpu.outside_processes.iter().partition(|process| !process.deleted_tenant.is_empty());
+    findings.extend(kept.into_iter().map(|process| of_deleted(&link, process)));
     if !outside.is_empty() {
         findings.push(Finding::note(
             &link,
             format!(
                 "{} process(es) of no tenant hold {}: nothing limits those that were never in one",
                 outside.len(),
-                MemorySize(held)
+                held(&outside)
             ),
             "vcuda ps lists them; start such programs in a grant, or by vcuda run",
         ));
     }
     findings
+}
+
+/// A process that has outlived its grant, or the grant's directory.
+fn of_deleted(link: &str, process: &Process) -> Finding {
+    let Process { host_pid, name, deleted_tenant, .. } = process;
+    let held = held(&[process]);
+    Finding::note(
+        link,
+        format!(
+            "process {host_pid} ({name}) holds {held} and has outlived {deleted_tenant}, which was released by force or deleted: it keeps \
+             the limits of then"
+        ),
+        "end it, or let it finish; its memory counts for no grant",
+    )
+}
+
+/// Memory of these processes.
+fn held(processes: &[&Process]) -> MemorySize {
+    MemorySize(processes.iter().flat_map(|process| &process.memory_used_bytes).sum())
 }
 
 /// Finding if no manager can be used. Only grants need one, so only one that was there before is missing.
@@ -171,7 +194,6 @@ fn may_have_device(grant: &Grant) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use vcuda_manager_api::v1;
 
     use super::*;
     use crate::doctor::Health;
@@ -183,18 +205,23 @@ mod tests {
             healthy: false,
             health_reason: "XID 79".to_owned(),
             cordoned: true,
-            outside_processes: vec![v1::Process {
-                memory_used_bytes: vec![80 << 30],
-                ..v1::Process::default()
-            }],
+            outside_processes: [("", 80), ("web-1", 3)]
+                .map(|(deleted_tenant, gib)| Process {
+                    deleted_tenant: deleted_tenant.to_owned(),
+                    memory_used_bytes: vec![gib << 30],
+                    ..Process::default()
+                })
+                .into(),
             ..Gpu::default()
         };
         let findings = of_gpu(&gpu, "");
         let health: Vec<_> = findings.iter().map(|finding| finding.health).collect();
-        assert_eq!(health, [Health::Broken, Health::Note, Health::Note]);
+        assert_eq!(health, [Health::Broken, Health::Note, Health::Note, Health::Note]);
         assert!(findings[0].seen.contains("XID 79"));
+        assert!(findings[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("--gpu-reset -i GPU-1;")));
         assert_eq!(findings[1].remedy.as_deref(), Some("vcuda gpu uncordon GPU-1"));
-        assert!(findings[2].seen.contains("80 GiB"));
+        assert!(findings[2].seen.contains("holds 3 GiB and has outlived web-1"));
+        assert!(findings[3].seen.contains("1 process(es) of no tenant hold 80 GiB"));
         let well = Gpu { healthy: true, ..Gpu::default() };
         assert_eq!(of_gpu(&well, ""), []);
     }

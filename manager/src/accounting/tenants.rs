@@ -17,6 +17,8 @@ const LATE_COUNT_NS: u64 = 10_000_000_000;
 const WAITING_MAX: u64 = 64;
 /// Least time between two refused allocations (ns).
 const DENIAL_NS: u64 = 1000;
+/// Time for which a tenant must hold a quota without use to be in the report (ns): no probe of `vcuda doctor` lasts so long.
+const IDLE_NS: u64 = 60_000_000_000;
 
 /// What is known of a tenant besides its snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +55,9 @@ struct TenantMeters {
     /// What was used before the user was known. Not kept: a later manager counts the memory anew.
     #[serde(skip)]
     before_user: Figures,
+    /// Time of its first snapshot (`CLOCK_MONOTONIC`, ns). Not kept: what an earlier manager saw is in the report.
+    #[serde(skip)]
+    first_ns: u64,
     devices: BTreeMap<String, DeviceMeters>,
 }
 
@@ -88,12 +93,11 @@ impl Meters {
         let mut rows = Rows::default();
         let mut before = core::mem::take(&mut self.tenants);
         let ended = snapshot.ended.iter().filter(|(number, _)| *number > after);
+        let ended = ended.map(|(_, tenant)| (true, tenant));
         let mut used = Vec::new();
-        for tenant in ended.map(|(_, tenant)| tenant) {
-            used.push((true, self.advance_one(tenant, &mut before, elapsed_ns, facts)));
-        }
-        for tenant in &snapshot.tenants {
-            used.push((false, self.advance_one(tenant, &mut before, elapsed_ns, facts)));
+        for (has_ended, tenant) in ended.chain(snapshot.tenants.iter().map(|tenant| (false, tenant))) {
+            let one = self.advance_one(tenant, &mut before, (snapshot.taken_ns, elapsed_ns), facts);
+            used.extend(one.map(|one| (has_ended, one)));
         }
         // Present tenants used their memory at the same time, ended ones before them.
         used.sort_by_key(|(has_ended, _)| *has_ended);
@@ -119,26 +123,39 @@ impl Meters {
     }
 }
 
+/// What a tenant used, with the keys of its tenant and namespace, and what counts for its user.
+type Told = ([String; 2], Figures, Option<(String, Figures)>);
+
 impl Meters {
-    /// What a tenant used, and the tenant and namespace for whom that counts. For its user, once known, all of it counts.
+    /// What a tenant used, and the tenant and namespace for whom that counts. For its user, once known, all of it counts. `None` for
+    /// a tenant that has neither used a GPU nor held its quota for [`IDLE_NS`].
     fn advance_one(
         &mut self,
         tenant: &Tenant,
         before: &mut BTreeMap<String, TenantMeters>,
-        elapsed_ns: Option<u64>,
+        (taken_ns, elapsed_ns): (u64, Option<u64>),
         facts: &dyn Facts,
-    ) -> ([String; 2], Figures, Option<(String, Figures)>) {
+    ) -> Option<Told> {
         // A later tenant of the name begins at 0.
         let known = before.remove(&tenant.id).filter(|known| known.inode == tenant.inode);
-        let mut meters =
-            known.unwrap_or_else(|| TenantMeters { inode: tenant.inode, ..TenantMeters::default() });
+        let (inode, first_ns) = (tenant.inode, taken_ns);
+        let mut meters = known.unwrap_or_else(|| TenantMeters { inode, first_ns, ..TenantMeters::default() });
         let used = meters.advance(tenant, elapsed_ns, facts);
-        let keys = [meters.key.clone(), meters.namespace.clone()];
-        meters.before_user.add_later(&used);
-        let of_user = meters.user.map(|user| (user.to_string(), core::mem::take(&mut meters.before_user)));
+        let is_lasting = taken_ns.saturating_sub(meters.first_ns) >= IDLE_NS;
+        let told = (is_lasting || tenant.devices.iter().any(has_use)).then(|| {
+            let keys = [meters.key.clone(), meters.namespace.clone()];
+            meters.before_user.add_later(&used);
+            let whole = |user: u32| (user.to_string(), core::mem::take(&mut meters.before_user));
+            (keys, used, meters.user.map(whole))
+        });
         self.tenants.insert(tenant.id.clone(), meters);
-        (keys, used, of_user)
+        told
     }
+}
+
+/// Whether the tenant has ever used the device or waited for it, or was refused memory.
+fn has_use(device: &Device) -> bool {
+    device.peak_bytes | device.served_ns | device.held_ns | device.denied != 0
 }
 
 impl TenantMeters {

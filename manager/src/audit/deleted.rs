@@ -20,7 +20,7 @@ type Inode = (u64, u64);
 
 /// Files of tenants that have been deleted.
 #[derive(Debug)]
-pub(super) struct DeletedFiles {
+pub(crate) struct DeletedFiles {
     root: PathBuf,
     present: BTreeSet<(Inode, String)>,
     gone: HashMap<Inode, String>,
@@ -29,7 +29,7 @@ pub(super) struct DeletedFiles {
 }
 
 impl DeletedFiles {
-    pub(super) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
         Self { root: root.to_owned(), present: BTreeSet::new(), gone: HashMap::new(), order: VecDeque::new() }
     }
 
@@ -53,7 +53,7 @@ impl DeletedFiles {
     }
 
     /// The tenant whose deleted files the process has mapped.
-    pub(super) fn tenant_of(&self, host_pid: u32) -> Option<String> {
+    pub(crate) fn tenant_of(&self, host_pid: u32) -> Option<String> {
         let text = mapped(host_pid)?;
         let device = stat(&self.root).ok()?.st_dev;
         text.lines().find_map(|line| self.tenant_of_line(line, device))

@@ -114,6 +114,20 @@ fn errors_name_line_value_and_remedy() {
 }
 
 #[test]
+fn all_that_is_wrong_is_named_at_once() {
+    let text = "root = \"here\"\nstate = \"here/state\"\nnode = \"a b\"\n[health]\nclean_probes = 0";
+    let error = parse(text, &[]).unwrap_err();
+    for part in
+        ["root = \"here\"", "state = \"here/state\"", "lie in each other", "node = \"a b\"", "health: "]
+    {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let missing = "nvml_library = \"/no/nvml\"\ncuda_library = \"/no/cuda\"";
+    let error = parse(missing, &[]).unwrap().check_files().unwrap_err().to_string();
+    assert!(error.contains("\"/no/nvml\"") && error.contains("\"/no/cuda\""), "{error}");
+}
+
+#[test]
 fn a_wrong_user_or_limit_is_named() {
     for (text, expected) in [
         (

@@ -43,6 +43,9 @@ pub(crate) struct Facts {
     pub(crate) is_mig: bool,
 }
 
+/// Reason why NVML cannot be used at the start.
+const NOT_YET: &str = "NVML has not answered yet";
+
 /// Reason of ill health of a GPU that its hardware slows down.
 const HOT: &str = "thermal slowdown";
 
@@ -102,7 +105,7 @@ impl Tracker {
             has_memory_limits: false,
             missing: Vec::new(),
             mig_instances: Vec::new(),
-            unusable: Some("NVML has not answered yet".to_owned()),
+            unusable: Some(NOT_YET.to_owned()),
             xids_problem: None,
             xids_of_gone: BTreeMap::new(),
             named: Named::new(),
@@ -158,6 +161,8 @@ impl Tracker {
 
     fn opened(&mut self, opened: Opened) -> Vec<Report> {
         let was_away = self.unusable.is_some();
+        // GPUs that are there when the manager starts are no news.
+        let is_start = self.unusable.as_deref() == Some(NOT_YET);
         let mut reports = self.report_recovery();
         let is_reloaded = was_away || self.driver_version != opened.driver_version;
         // Whether the driver or the machine was restarted since the previous manager saw the GPU.
@@ -177,7 +182,9 @@ impl Tracker {
                     (known.history.clone(), is_reloaded)
                 }
                 None => {
-                    reports.push(facts.about(Severity::Info, "VcudaGpuAppeared", "was found"));
+                    let found =
+                        (!is_start).then(|| facts.about(Severity::Info, "VcudaGpuAppeared", "was found"));
+                    reports.extend(found);
                     match self.restored_trouble(&facts) {
                         Some((history, told)) => {
                             reports.extend(told);

@@ -142,7 +142,8 @@ impl node_server::Node for NodeService {
             let uuids: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
             for listed in self.listed(uuids).await {
                 if let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == listed.uuid.to_string()) {
-                    gpu.outside_processes = show::outside(listed.processes, &snapshot);
+                    gpu.outside_processes =
+                        show::outside(self.about.root.as_ref(), listed.processes, &snapshot);
                     // The last look at the GPU may be from before a suspension.
                     gpu.memory_used_bytes = listed.memory_used_bytes.unwrap_or(gpu.memory_used_bytes);
                 }

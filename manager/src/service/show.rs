@@ -1,5 +1,7 @@
 //! Conversion of the node's state to the API's messages.
 
+use std::path::Path;
+
 use vcuda_manager_api::v1;
 use vcuda_quota::Quota;
 use vcuda_region::process::Identity;
@@ -7,6 +9,7 @@ use vcuda_region::suspension::SuspendState;
 
 use crate::accounting::Report;
 use crate::admission::{Candidate, Rules};
+use crate::audit::DeletedFiles;
 use crate::events::{Event, Severity};
 use crate::gpu::{Health, Inventory};
 use crate::observe::{Device, DriverLimit, Process, Snapshot, Tenant};
@@ -134,8 +137,9 @@ fn device(device: &Device) -> v1::ContainerDevice {
     }
 }
 
-/// Processes that NVML lists on a GPU, by host PID and bytes, and that no tenant of the snapshot has.
-pub(super) fn outside(listed: Vec<(u32, Option<u64>)>, snapshot: &Snapshot) -> Vec<v1::Process> {
+/// Processes that NVML lists on a GPU, by host PID and bytes, and that no tenant of the snapshot, whose directories lie below `root`, has.
+pub(super) fn outside(root: &Path, listed: Vec<(u32, Option<u64>)>, snapshot: &Snapshot) -> Vec<v1::Process> {
+    let deleted = DeletedFiles::new(root);
     let processes = || snapshot.tenants.iter().flat_map(|tenant| &tenant.processes);
     let is_tenants = |pid: u32| processes().any(|process| process.host_pid == Some(pid));
     let outside = listed.into_iter().filter(|(pid, _)| !is_tenants(*pid));
@@ -146,6 +150,7 @@ pub(super) fn outside(listed: Vec<(u32, Option<u64>)>, snapshot: &Snapshot) -> V
             name: Identity::of(pid).map_or_else(|_| String::new(), |process| process.command()),
             registered: false,
             memory_used_bytes: bytes.into_iter().collect(),
+            deleted_tenant: deleted.tenant_of(pid).unwrap_or_default(),
         })
         .collect()
 }
@@ -157,6 +162,7 @@ fn process(process: &Process) -> v1::Process {
         name: process.name.clone(),
         registered: process.registered,
         memory_used_bytes: process.used_bytes.clone(),
+        deleted_tenant: String::new(),
     }
 }
 

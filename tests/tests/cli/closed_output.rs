@@ -127,6 +127,8 @@ fn what_is_watched_ends_when_its_reader_has_enough() {
 fn events_that_are_followed_end_when_their_reader_has_enough() {
     let fixture = Fixture::new();
     let _manager = fixture.manager();
+    // The first line.
+    fixture.grant("web", &["--memory", "2GiB"]);
     let told = |words: &str| succeeded(&vcuda(&fixture, words).output().unwrap());
     let made = Cell::new(0);
     for words in ["events --follow", "events --follow --json"] {

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use vcuda_region::clock::now_ns;
 use vcuda_tests::{Fixture, release_dir, succeeded, text};
 
 /// Words that bash offers for the last word of a line.
@@ -49,6 +50,21 @@ fn names_of_tenants_are_completed() {
     assert_eq!(offered(&fixture, &["vcuda", "events", "--container", ""]), ["web-2", "web-api-3"]);
     assert!(offered(&fixture, &["vcuda", "grant", "release", "none"]).is_empty());
     drop(kept);
+}
+
+#[test]
+fn a_manager_that_hangs_has_no_names_and_does_not_keep_the_shell() {
+    let fixture = Fixture::new();
+    let manager = fixture.manager();
+    fixture.grant("web", &["--memory", "1GiB"]);
+    manager.signal(libc::SIGSTOP);
+    for line in [["vcuda", "grant", "release", ""].as_slice(), &["vcuda", "set", ""]] {
+        let begun_ns = now_ns();
+        assert!(offered(&fixture, line).is_empty());
+        let took_ns = now_ns() - begun_ns;
+        assert!(took_ns < 5_000_000_000, "{took_ns}");
+    }
+    manager.signal(libc::SIGCONT);
 }
 
 #[test]

@@ -83,6 +83,16 @@ fn usage_outlives_tenants_restarts_and_a_kill() {
     assert_eq!(row(&fixture, "namespace", "").unwrap()["denials"], before["denials"]);
 }
 
+#[test]
+fn the_probe_of_doctor_and_a_short_idle_run_are_not_told() {
+    let fixture = Fixture::new();
+    let _manager = fixture.manager();
+    fixture.stdout(["doctor", "--sim"]);
+    succeeded(&fixture.tenant(&["--name", "idle", "--memory", "1GiB"], "true").output().unwrap());
+    let said = fixture.stdout(["usage"]);
+    assert!(said.contains("nothing was used"), "{said}");
+}
+
 /// A short run may begin and end between two looks of the manager, and leaves its slot to the next process.
 #[test]
 fn the_peak_of_a_process_outlives_it() {
@@ -124,6 +134,8 @@ fn a_damaged_file_is_told_and_the_others_stay() {
     let fixture = Fixture::new();
     let mut manager = fixture.manager();
     create(&fixture, &["web", "--memory", "1GiB"]);
+    assert!(row(&fixture, "tenant", "web-1").is_none(), "it is idle");
+    succeeded(&fixture.in_grant("web", app("ask", Door::Dlsym)).arg("1048576").output().unwrap());
     assert!(row(&fixture, "tenant", "web-1").is_some());
     manager.end();
     let folder = manager.state().join("usage");

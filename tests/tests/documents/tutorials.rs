@@ -82,7 +82,7 @@ fn a_node_without_root_and_gpu() {
     let simulated =
         |line: String| line.replace("vcuda run ", "vcuda run --sim ").replace(" VCUDA_SIM=/tmp/machine", "");
     let said = run(&lines.map(simulated).collect::<Vec<_>>());
-    for words in ["web", "4096MiB", "VcudaGpuAppeared"] {
+    for words in ["web", "4096MiB", "VcudaGrantCreated"] {
         assert!(said.contains(words), "no {words:?} in {said}");
     }
 }

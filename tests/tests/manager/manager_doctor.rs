@@ -32,6 +32,21 @@ fn a_driver_that_is_gone_is_told_once_and_not_that_it_tells_no_xids() {
 }
 
 #[test]
+fn a_process_that_has_outlived_its_grant_is_told_with_it() {
+    let fixture = Fixture::new();
+    let _manager = fixture.manager();
+    fixture.stdout(["grant", "create", "web", "--memory", "2GiB"]);
+    let hold = holding(&mut fixture.in_grant("web", app("hold", Door::Dlsym)), GIB);
+    fixture.stdout(["grant", "release", "web", "--force"]);
+    let (told, mut said) = (format!("process {} (hold", hold.0.id()), String::new());
+    soon("it is told", || {
+        said = doctor(&fixture);
+        said.contains(&told)
+    });
+    assert!(said.contains("has outlived web-1") && !said.contains("of no tenant"), "{said}");
+}
+
+#[test]
 fn a_configuration_that_was_refused_is_told_until_it_is_mended() {
     let fixture = Fixture::new();
     let file = fixture.home().join("manager.toml");

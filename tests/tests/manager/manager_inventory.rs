@@ -42,8 +42,7 @@ impl Watched {
         let place = tempfile::tempdir().unwrap();
         let machine = Machine::create(&place.path().join("machine"), &config()).unwrap();
         let library = release_dir().join("libvcuda_simulator_nvml.so");
-        let mut inventory = inventory(&place.path().join("machine"), &library, reopen_ms);
-        inventory.wait_for("event VcudaGpuAppeared");
+        let inventory = inventory(&place.path().join("machine"), &library, reopen_ms);
         Self { place, machine, inventory }
     }
 
@@ -52,7 +51,6 @@ impl Watched {
         self.inventory.kill();
         let library = release_dir().join("libvcuda_simulator_nvml.so");
         self.inventory = inventory(&self.place.path().join("machine"), &library, "60000");
-        self.inventory.wait_for("event VcudaGpuAppeared");
     }
 
     fn uuid(&self, gpu: usize) -> String {
@@ -107,6 +105,7 @@ fn what_nvml_knows_is_shown() {
 #[test]
 fn processes_are_told_with_their_bytes() {
     let mut watched = Watched::new();
+    watched.state(&watched.both("healthy", "healthy"));
     let client = watched.machine.attach(4711, "tenant").unwrap();
     client.context_create(0).unwrap();
     client.take(0, GIB).unwrap();
