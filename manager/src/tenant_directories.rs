@@ -4,6 +4,7 @@
 //! keep their open files.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -196,6 +197,11 @@ impl TenantDirectories {
         let paths: Vec<PathBuf> = ids.iter().map(|id| self.path(id)).collect();
         let unused = directory::lock_unused(&paths, &self.me);
         ids.into_iter().zip(unused).filter_map(|(id, unused)| Some((id, unused?))).collect()
+    }
+
+    /// Inode of the tenant's directory, if it has one.
+    pub(crate) fn inode(&self, id: &GrantId) -> Option<u64> {
+        self.path(id).symlink_metadata().ok().map(|metadata| metadata.ino())
     }
 
     /// Removes the tenant's directory by renaming it. The caller must [`TenantDirectories::discard`] the result later.

@@ -20,6 +20,7 @@ use crate::grant::{Grant, GrantId, Holder};
 use crate::grant_devices::GrantDevices;
 use crate::grant_table::GrantTable;
 use crate::ledger::Ledger;
+use crate::observe::SnapshotCache;
 use crate::tenant_directories::TenantDirectories;
 use step::{Answer, Step, answer};
 
@@ -62,6 +63,7 @@ pub(super) struct GrantWriter {
     pub(super) device_failure: Option<String>,
     pub(super) shared: Arc<Shared>,
     pub(super) inventory: watch::Receiver<Arc<Inventory>>,
+    pub(super) snapshots: Arc<SnapshotCache>,
     pub(super) events: Arc<Events>,
     pub(super) runtime: tokio::runtime::Handle,
 }

@@ -124,6 +124,7 @@ pub fn start(
         device_failure: None,
         shared: Arc::clone(&shared),
         inventory: inventory.clone(),
+        snapshots: Arc::clone(&snapshots),
         events: Arc::clone(events),
         runtime: tokio::runtime::Handle::current(),
     };

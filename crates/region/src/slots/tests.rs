@@ -36,11 +36,14 @@ fn a_slot_knows_its_owner_and_is_taken_over_by_the_same_process_only() {
     assert_eq!(usage.processes().collect::<Vec<_>>(), [(0, dead_process(1))]);
     assert_eq!(usage.processes().next().unwrap().1.command(), "unknown");
     assert_eq!(usage.used_bytes(device()), GIB + 5);
+    assert_eq!(usage.used_and_peak_bytes(device(), 0), (GIB + 5, GIB + 5));
+    assert_eq!(usage.used_and_peak_bytes(device(), MAX_SLOTS), (0, 0), "there is no such slot");
     let later = Identity { start_ticks: 8, ..dead_process(1) };
     assert_eq!(usage.claim(&later).unwrap().index(), 1, "the same number, another process");
     let after_exec = Identity { name: *b"another\0\0\0\0\0\0\0\0\0", ..dead_process(1) };
     let again = usage.claim(&after_exec).unwrap();
     assert_eq!((again.index(), usage.used_bytes(device())), (0, 0));
+    assert_eq!(usage.processes().collect::<Vec<_>>(), [(0, after_exec), (1, later)], "it is held");
     again.leave();
     assert_eq!(usage.processes().count(), 1);
 }

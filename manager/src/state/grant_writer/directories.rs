@@ -10,6 +10,7 @@ use super::GrantWriter;
 use crate::events::Severity;
 use crate::grant::{Grant, GrantId};
 use crate::grant_table::GrantTable;
+use crate::observe::Tenant;
 use crate::tenant_directories::{Ensured, TenantDirectories};
 
 /// Time after which directories are checked again although their folder has not changed (ns).
@@ -80,6 +81,12 @@ impl GrantWriter {
 
     /// Removes the directory of an ended grant: renames it, then deletes it in the background.
     pub(super) fn remove_directory(&mut self, id: &GrantId) {
+        // What a tenant used that began and ended between two looks is counted, too.
+        let inode = self.directories.inode(id);
+        let is_seen = |tenant: &Tenant| Some(tenant.inode) == inode;
+        if inode.is_some() && !self.snapshots.last().find(id.as_str()).is_some_and(is_seen) {
+            self.snapshots.begun_after(clock::now_ns());
+        }
         match self.directories.remove(id) {
             Ok(Some(aside)) => {
                 // The next start deletes what is left.
