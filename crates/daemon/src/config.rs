@@ -1,6 +1,8 @@
 //! Loader of configuration files. Errors name file, line, value and remedy.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -14,17 +16,7 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{}: {}; name another with --config, or create it", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    /// A line of the file is wrong.
-    #[error("{}:{line}: {message}", .file.display())]
-    Line {
-        /// The file.
-        file: PathBuf,
-        /// Line number, from 1.
-        line: usize,
-        /// The error, and a correct form.
-        message: String,
-    },
-    /// Values that are valid alone contradict each other.
+    /// Values are wrong, or contradict each other.
     #[error("{0}")]
     Together(String),
 }
@@ -39,13 +31,34 @@ pub fn read<'a>(named: Option<&'a Path>, default: &'a Path) -> Result<(&'a Path,
     }
 }
 
-/// Parses `text`, the content of the file at `path`.
+/// Parses `text`, the content of the file at `path`. Fails with all wrong values, in the order of the file: the lines of a wrong one are
+/// left out, and the rest read again.
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigError> {
-    toml::from_str(text).map_err(|error| ConfigError::Line {
-        file: path.to_owned(),
-        line: line_of(text, error.span().map_or(0, |span| span.start)),
-        message: error.message().split_whitespace().collect::<Vec<_>>().join(" "),
-    })
+    let (mut left, mut wrong) = (text.to_owned(), BTreeMap::new());
+    // What is left may be no TOML any more, or lack what was left out.
+    while wrong.is_empty() || left.parse::<toml::Table>().is_ok() {
+        let error = match toml::from_str(&left) {
+            Ok(parsed) if wrong.is_empty() => return Ok(parsed),
+            Ok(_) => break,
+            Err(error) if !wrong.is_empty() && error.message().starts_with("missing field") => break,
+            Err(error) => error,
+        };
+        let span = error.span().unwrap_or(0..0);
+        let [first, last] = [span.start, span.end.saturating_sub(1)].map(|offset| line_of(text, offset));
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        if wrong.insert(first, format!("{}:{first}: {message}", path.display())).is_some() {
+            break;
+        }
+        left = without_lines(&left, first..=last);
+    }
+    Err(ConfigError::Together(wrong.into_values().collect::<Vec<_>>().join("; ")))
+}
+
+/// `text` with these lines (from 1) emptied.
+fn without_lines(text: &str, out: RangeInclusive<usize>) -> String {
+    let lines = (1..).zip(text.split('\n'));
+    let kept: Vec<&str> = lines.map(|(line, text)| if out.contains(&line) { "" } else { text }).collect();
+    kept.join("\n")
 }
 
 /// Line number (from 1) of the byte at `offset`.
@@ -102,6 +115,11 @@ mod tests {
             ("\n\nnumber = \"a\"", "f.toml:3: invalid type"),
             ("number = 1\nnumbr = 2", "f.toml:2: unknown field `numbr`"),
             ("number = ", "f.toml:1: "),
+            (
+                "number = [\n  1,\n]\nb = 2\n",
+                "f.toml:1: invalid type: sequence, expected u32; f.toml:4: unknown field `b`",
+            ),
+            ("a = [\n  1,\n]\nb = 2\n", "f.toml:1: unknown field `a`"),
         ] {
             let error = parse::<File>(text, Path::new("f.toml")).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");

@@ -144,7 +144,7 @@ fn process_finding(one: &Use) -> Option<Finding> {
                 Some(*gpu),
                 Some(*pid),
                 format!(
-                    "process {pid} of {name} uses {gpu} with files that were deleted: it keeps the limits of then, and what it has is in no figure but NVML's; restart it"
+                    "process {pid} of {name} uses {gpu} with files that were deleted: it keeps the limits of then, and what it has is in no figure but NVML's; restart it, or end it if its grant was released"
                 ),
             )
         }),
