@@ -123,7 +123,9 @@ impl Auditor {
                 audit.claims = Claims::new(audit.evidence.take_shown(), &*sources.utilization);
                 let is_news = now != listed || audit.has_findings() || !audit.claims.are_none();
                 // The same question again is answered as before: nothing was found.
-                let is_known = seen.as_ref().is_some_and(|seen| seen.tenants == last.tenants);
+                let is_known = seen.as_ref().is_some_and(|seen| {
+                    seen.tenants == last.tenants && !last.ended.iter().any(|(at, _)| *at > seen.number)
+                });
                 if is_news || !is_known {
                     let snapshot = if is_news { sources.looks.fresh() } else { last };
                     let actions = sources.actions.borrow().clone();

@@ -34,7 +34,6 @@ pub(crate) struct Told {
 /// Texts of events, and the remedy; docs/generated/remedies.md is made of them. The first that is in the text counts.
 const REMEDIES: &[(&str, &str)] = &[
     // Events of a controller, which has no pod then.
-    ("denied the request:", "correct the pod's template in the controller: the text names what is wrong"),
     (
         "exceeded quota:",
         "end other pods of the namespace, or have an administrator raise its ResourceQuota (kubectl describe resourcequota): the controller \
@@ -177,6 +176,7 @@ const REMEDIES: &[(&str, &str)] = &[
         "requested device",
         "the node's driver does not know the device: kubectl -n vcuda-system logs ds/vcuda -c plugin",
     ),
+    ("denied the request:", "correct the template of pod or claim: the text names what is wrong"),
 ];
 /// Remedy for a wrong claim.
 const ANEW: &str = "a claim cannot be corrected: write it right, then kubectl replace --force -f a file with template and pod";

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -44,21 +43,28 @@ pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, ConfigEr
             Err(error) => error,
         };
         let span = error.span().unwrap_or(0..0);
-        let [first, last] = [span.start, span.end.saturating_sub(1)].map(|offset| line_of(text, offset));
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        if wrong.insert(first, format!("{}:{first}: {message}", path.display())).is_some() {
+        let [first, last] = [span.start, span.end.saturating_sub(1)].map(|offset| line_of(&left, offset));
+        if wrong.contains_key(&first) {
             break;
         }
-        left = without_lines(&left, first..=last);
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        wrong.insert(first, format!("{}:{first}: {message}", path.display()));
+        left = without_lines(&left, first, last);
     }
     Err(ConfigError::Together(wrong.into_values().collect::<Vec<_>>().join("; ")))
 }
 
-/// `text` with these lines (from 1) emptied.
-fn without_lines(text: &str, out: RangeInclusive<usize>) -> String {
-    let lines = (1..).zip(text.split('\n'));
-    let kept: Vec<&str> = lines.map(|(line, text)| if out.contains(&line) { "" } else { text }).collect();
-    kept.join("\n")
+/// `text` with these lines (from 1) emptied; with the header of a table all of that table.
+fn without_lines(text: &str, first: usize, last: usize) -> String {
+    let mut is_in_table = false;
+    let kept = (1..).zip(text.split('\n')).map(|(number, line)| {
+        let is_out = (first..=last).contains(&number);
+        if line.trim_start().starts_with('[') {
+            is_in_table = is_out;
+        }
+        if is_out || is_in_table { "" } else { line }
+    });
+    kept.collect::<Vec<_>>().join("\n")
 }
 
 /// Line number (from 1) of the byte at `offset`.
@@ -118,6 +124,10 @@ mod tests {
             (
                 "number = [\n  1,\n]\nb = 2\n",
                 "f.toml:1: invalid type: sequence, expected u32; f.toml:4: unknown field `b`",
+            ),
+            (
+                "[a]\nb = 1\n[c]",
+                "f.toml:1: unknown field `a`, expected `number`; f.toml:3: unknown field `c`",
             ),
             ("a = [\n  1,\n]\nb = 2\n", "f.toml:1: unknown field `a`"),
         ] {

@@ -17,8 +17,10 @@ use crate::events::{Severity, unix_ms};
 use crate::inventory::boot;
 use crate::observe::Snapshot;
 
-/// Interval of writes (ns). So much is lost at most with a power cut, or of a tenant that ended just before a SIGKILL.
+/// Interval of writes (ns). So much is lost at most with a power cut.
 const WRITE_NS: u64 = 20_000_000_000;
+/// Interval of writes while tenants end (ns), of which only the meters know: so much of one is lost at most if the manager is killed.
+const WRITE_ENDED_NS: u64 = 1_000_000_000;
 /// Longest wait for a snapshot, and so for the thread's end.
 const WAIT: Duration = Duration::from_secs(2);
 
@@ -52,7 +54,8 @@ impl Accounting {
             let mut written_ns = clock::now_ns();
             while !stop.is_asked() {
                 working.wait_and_add();
-                if clock::now_ns().saturating_sub(written_ns) >= WRITE_NS {
+                let interval_ns = if working.sums.lock().has_ended { WRITE_ENDED_NS } else { WRITE_NS };
+                if clock::now_ns().saturating_sub(written_ns) >= interval_ns {
                     working.write();
                     written_ns = clock::now_ns();
                 }
@@ -87,6 +90,8 @@ struct Sums {
     history: History,
     number: u64,
     writes: u64,
+    /// Whether a tenant has ended since the last write.
+    has_ended: bool,
 }
 
 impl Usage {
@@ -108,7 +113,11 @@ impl Usage {
         for record in found.records {
             history.restore(record.hours);
         }
-        Self { sources, folder, sums: Mutex::new(Sums { meters, history, number: 0, writes }) }
+        Self {
+            sources,
+            folder,
+            sums: Mutex::new(Sums { meters, history, number: 0, writes, has_ended: false }),
+        }
     }
 
     fn wait_and_add(&self) {
@@ -124,6 +133,7 @@ impl Usage {
             return;
         }
         let after = core::mem::replace(&mut sums.number, snapshot.number);
+        sums.has_ended |= snapshot.ended.iter().any(|(at, _)| *at > after);
         let used = sums.meters.advance(snapshot, after, &self.sources);
         sums.history.add(unix_s(), &used);
     }
@@ -137,6 +147,7 @@ impl Usage {
     /// Writes the days that have changed. What cannot be written is tried again.
     fn write(&self) {
         let mut sums = self.sums.lock();
+        sums.has_ended = false;
         let days = sums.history.take_changed();
         let records: Vec<(u64, Record)> = days
             .into_iter()

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::events::{Events, Report, Severity};
 use crate::metrics::Audited;
-use crate::observe::{Findings, Snapshot};
+use crate::observe::{Device, Findings, Snapshot};
 
 /// Processes that NVML lists, by GPU: host PID, and bytes if NVML tells them.
 pub(super) type Listed = BTreeMap<GpuUuid, Vec<(u32, Option<u64>)>>;
@@ -38,9 +38,9 @@ pub(super) struct Audit {
     /// Number of looks in a row in which each finding was made.
     held: HashMap<Key, u32>,
     /// Refusals of memory so far, by tenant and GPU.
-    denied: HashMap<(String, GpuUuid), u64>,
-    /// Whether tenants have been looked at. Refusals before the first look are not reported.
-    has_looked: bool,
+    denied: HashMap<(String, u64, GpuUuid), u64>,
+    /// Number of the snapshot at the last look; 0 before the first.
+    number: u64,
     held_processes: HeldProcesses,
     lowered_limits: LoweredLimits,
 }
@@ -72,7 +72,7 @@ impl Audit {
             claims: Claims::default(),
             held: HashMap::new(),
             denied: HashMap::new(),
-            has_looked: false,
+            number: 0,
             held_processes: HeldProcesses::default(),
             lowered_limits: LoweredLimits::default(),
         }
@@ -198,38 +198,28 @@ impl Audit {
         self.held_processes.retain(&pids);
     }
 
-    /// Reports refusals of memory since the last look. Those before the manager's first look are not reported.
+    /// Reports refusals of memory since the last look, also of tenants that have ended since. Those before the manager's first look are not
+    /// reported.
     fn report_denials(&mut self, snapshot: &Snapshot, is_pod: &dyn Fn(&str) -> bool) {
         let mut now = HashMap::new();
-        for tenant in &snapshot.tenants {
+        let ended =
+            snapshot.ended.iter().filter(|(number, _)| *number > self.number).map(|(_, tenant)| tenant);
+        for tenant in ended.chain(&snapshot.tenants) {
             for device in &tenant.devices {
-                let key = (tenant.id.clone(), device.gpu);
-                let unknown = if self.has_looked { 0 } else { device.denied };
+                let key = (tenant.id.clone(), tenant.inode, device.gpu);
+                let unknown = if self.number > 0 { 0 } else { device.denied };
                 let before = self.denied.get(&key).copied().unwrap_or(unknown);
                 let more = device.denied.saturating_sub(before);
                 if more > 0 {
                     self.count(MEMORY_DENIED);
-                    let limit = match device.config.memory_limit_bytes {
-                        NO_MEMORY_LIMIT => "the whole GPU".to_owned(),
-                        bytes => MemorySize(bytes).to_string(),
-                    };
-                    let text = format!(
-                        "{more} refusal(s) of memory, the last of {}, when {} of {limit} were used; {}",
-                        MemorySize(device.denied_bytes),
-                        // The shim of the release before does not tell it.
-                        MemorySize(match device.denied_used_bytes {
-                            0 => device.used_bytes,
-                            bytes => bytes,
-                        }),
-                        more_memory(is_pod(&tenant.id)),
-                    );
+                    let text = of_denials(more, device, is_pod(&tenant.id));
                     self.report(Finding::new(MEMORY_DENIED, Some(&tenant.id), Some(device.gpu), None, text));
                 }
                 now.insert(key, device.denied);
             }
         }
         self.denied = now;
-        self.has_looked |= snapshot.number > 0;
+        self.number = snapshot.number;
     }
 
     fn count(&self, reason: &'static str) {
@@ -274,6 +264,22 @@ fn add_bytes(audited: &mut Audited, finding: &Finding, snapshot: &Snapshot) {
         }
         _ => {}
     }
+}
+
+/// A number of refusals of memory, and the last of them.
+fn of_denials(more: u64, device: &Device, is_pod: bool) -> String {
+    let limit = match device.config.memory_limit_bytes {
+        NO_MEMORY_LIMIT => "the whole GPU".to_owned(),
+        bytes => MemorySize(bytes).to_string(),
+    };
+    // The shim of the release before does not tell it.
+    let used_bytes = if device.denied_used_bytes == 0 { device.used_bytes } else { device.denied_used_bytes };
+    format!(
+        "{more} refusal(s) of memory, the last of {}, when {} of {limit} were used; {}",
+        MemorySize(device.denied_bytes),
+        MemorySize(used_bytes),
+        more_memory(is_pod),
+    )
 }
 
 /// Remedy for refused memory, addressed to the person who can apply it.

@@ -1,5 +1,6 @@
 //! Service `vcuda.v1.Node`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::events::{Event, Events};
 use crate::grant::GrantId;
 use crate::inventory::Node;
 use crate::library;
-use crate::observe::Tenant;
+use crate::observe::{Snapshot, Tenant};
 use crate::problems::Refusal;
 use crate::state::Grants;
 use crate::suspend::{Suspender, room_denied};
@@ -61,9 +62,9 @@ pub struct NodeService {
 
 struct Listed {
     uuid: GpuUuid,
-    /// Host PIDs of processes, each with its memory (bytes) if NVML tells it.
-    processes: Vec<(u32, Option<u64>)>,
-    /// Memory that all of them use (bytes).
+    /// Processes of no tenant.
+    outside: Vec<v1::Process>,
+    /// Memory that all processes use (bytes).
     memory_used_bytes: Option<u64>,
 }
 
@@ -110,14 +111,16 @@ impl NodeService {
     }
 
     /// What NVML tells of each GPU; a GPU without an answer is left out.
-    async fn listed(&self, uuids: Vec<GpuUuid>) -> Vec<Listed> {
+    async fn listed(&self, uuids: Vec<GpuUuid>, snapshot: Arc<Snapshot>) -> Vec<Listed> {
         let Some(node) = self.node.clone() else {
             return Vec::new();
         };
+        let root = PathBuf::from(&self.about.root);
+        // NVML and /proc may be slow.
         let ask = move || {
             let answer = |uuid: GpuUuid| {
-                let processes = node.processes(&uuid).ok()?;
-                Some(Listed { uuid, processes, memory_used_bytes: node.memory_used(&uuid).ok() })
+                let outside = show::outside(&root, node.processes(&uuid).ok()?, &snapshot);
+                Some(Listed { uuid, outside, memory_used_bytes: node.memory_used(&uuid).ok() })
             };
             uuids.into_iter().filter_map(answer).collect()
         };
@@ -140,10 +143,9 @@ impl node_server::Node for NodeService {
         if request.with_outside_processes {
             let snapshot = self.grants.snapshot_now().await;
             let uuids: Vec<_> = inventory.gpus.iter().map(|gpu| gpu.uuid).collect();
-            for listed in self.listed(uuids).await {
+            for listed in self.listed(uuids, snapshot).await {
                 if let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == listed.uuid.to_string()) {
-                    gpu.outside_processes =
-                        show::outside(self.about.root.as_ref(), listed.processes, &snapshot);
+                    gpu.outside_processes = listed.outside;
                     // The last look at the GPU may be from before a suspension.
                     gpu.memory_used_bytes = listed.memory_used_bytes.unwrap_or(gpu.memory_used_bytes);
                 }

@@ -107,9 +107,6 @@ fn counted(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
         let quantity = found.ok_or_else(|| ClaimError::NoAmount(device.clone(), name))?;
         quantity::parse(&quantity.0).map_err(|error| ClaimError::Amount(device.clone(), error))
     };
-    if let Some(asked) = asked_memory(claim, &result.request) {
-        quantity::parse_memory(&asked.0).map_err(|error| ClaimError::Asked(result.request.clone(), error))?;
-    }
     let percent = consumed(CORES)?.min(100);
     let Parameters { quota_change, is_whole } = parameters(claim, &result.request)?;
     Ok(Counted {
@@ -118,6 +115,16 @@ fn counted(result: &DeviceRequestAllocationResult, claim: &ResourceClaim) -> Res
         parameters: quota_change,
         is_whole,
     })
+}
+
+/// Refuses memory without a unit in a claim that has no grants yet.
+pub(super) fn check_asked(claim: &ResourceClaim, shares: &[Share]) -> Result<(), ClaimError> {
+    for Share { request, .. } in shares {
+        if let Some(asked) = asked_memory(claim, request) {
+            quantity::parse_memory(&asked.0).map_err(|error| ClaimError::Asked(request.clone(), error))?;
+        }
+    }
+    Ok(())
 }
 
 /// The memory that the claim names for a request; the scheduler has rounded it up in what was allocated.
@@ -227,7 +234,9 @@ pub(super) mod tests {
         let mut bytes = whole.clone();
         let asks = json!({"name": "gpu", "exactly": {"deviceClassName": "c", "capacity": {"requests": {"memory": "16"}}}});
         bytes.spec = serde_json::from_value(json!({"devices": {"requests": [asks]}})).unwrap();
-        assert!(said(&bytes, "node").starts_with("request gpu: memory '16' is less than 1 MiB"));
+        let there = shares(&bytes, "a-uid", "node").unwrap();
+        let error = check_asked(&bytes, &there).unwrap_err().to_string();
+        assert!(error.starts_with("request gpu: memory '16' is less than 1 MiB"), "{error}");
         let mut gone = whole.clone();
         gone.status = None;
         assert_eq!(shares(&gone, "a-uid", "node"), Err(ClaimError::NotAllocated));

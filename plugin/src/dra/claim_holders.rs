@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use parking_lot::Mutex;
+use tonic::Code;
 use tracing::{debug, info};
 use vcuda_kubelet_api::dra;
 use vcuda_manager_api::v1;
@@ -34,12 +36,20 @@ impl ClaimHolders {
         self.seen.lock().retain(|uid, _| records.iter().any(|record| record.uid == *uid));
     }
 
-    /// Gives each of a claim's `grants` whose pod is gone to a container that uses it now; to none if there is none. What fails is tried
-    /// again at the next call.
-    pub(super) async fn follow(&self, record: &ClaimRecord, claim: &ResourceClaim, grants: &[&v1::Grant]) {
-        if let Err(error) = self.try_follow(record, claim, grants).await {
+    /// Gives each of a claim's `grants` whose pod is gone to a container that uses it now, to none if there is none, if the grant `keeps` its
+    /// amounts with that holder. Returns whether there was a change. What fails for now is tried again at the next call.
+    pub(super) async fn follow(
+        &self,
+        record: &ClaimRecord,
+        claim: &ResourceClaim,
+        grants: &[&v1::Grant],
+        keeps: impl Fn(&v1::Grant) -> bool,
+    ) -> bool {
+        let followed = self.try_follow(record, claim, grants, keeps).await;
+        followed.unwrap_or_else(|error| {
             debug!(claim = record.name, "the holders of its grants stay: {error}");
-        }
+            false
+        })
     }
 
     async fn try_follow(
@@ -47,42 +57,63 @@ impl ClaimHolders {
         record: &ClaimRecord,
         claim: &ResourceClaim,
         grants: &[&v1::Grant],
-    ) -> Result<(), PrepareError> {
+        keeps: impl Fn(&v1::Grant) -> bool,
+    ) -> Result<bool, PrepareError> {
         let reserved = reserved_uids(claim);
         let is_gone = |grant: &&&v1::Grant| {
             grant.holder.as_ref().is_none_or(|holder| !reserved.contains(&holder.pod_uid))
         };
         let orphaned: Vec<&&v1::Grant> = grants.iter().filter(is_gone).collect();
         if orphaned.is_empty() || self.seen.lock().get(&record.uid) == Some(&reserved) {
-            return Ok(());
+            return Ok(false);
         }
         let pods = match self.preparer.pods(&record.namespace, claim).await {
             // The claim is about to be undone.
-            Err(PrepareError::NoPod) => return Ok(()),
+            Err(PrepareError::NoPod) => return Ok(false),
             found => found?,
         };
-        let ours = record.prepared.iter().map(|prepared| prepared.request.clone()).collect();
-        let requests = Requests { all: &claim::request_names(claim), ours: &ours };
-        // A later pod that uses the claim otherwise has no grant.
-        let groups = find_users(&pods, &record.name, requests).map(|users| users.groups).unwrap_or_default();
-        let named = dra::Claim {
-            namespace: record.namespace.clone(),
-            name: record.name.clone(),
-            uid: record.uid.clone(),
-        };
-        for grant in orphaned {
-            let requests = requests_of(record, grant);
-            let group = groups.iter().find(|group| group.requests == requests).cloned();
-            let holder =
-                grant_holder(&named, &group.unwrap_or(Group { requests, containers: Vec::new() }), &pods);
-            if grant.holder.as_ref() != Some(&holder) {
-                info!(grant = grant.id, pod = holder.pod, "its former pod is gone");
-                self.shared.manager.set_holder(&grant.id, holder).await?;
+        let mut has_changed = false;
+        for (grant, holder) in new_holders(record, claim, &orphaned, &pods) {
+            if grant.holder.as_ref() == Some(&holder)
+                || !keeps(&v1::Grant { holder: Some(holder.clone()), ..grant.clone() })
+            {
+                continue;
             }
+            let pod = holder.pod.clone();
+            match self.shared.manager.set_holder(&grant.id, holder).await {
+                Ok(()) => info!(grant = grant.id, pod, "its former pod is gone"),
+                Err(error) if error.code() == Code::Unavailable => return Err(error.into()),
+                Err(error) => debug!(grant = grant.id, "its holder stays: {error}"),
+            }
+            has_changed = true;
         }
         self.seen.lock().insert(record.uid.clone(), reserved);
-        Ok(())
+        Ok(has_changed)
     }
+}
+
+/// Whom each of these grants is for now.
+fn new_holders<'a>(
+    record: &ClaimRecord,
+    claim: &ResourceClaim,
+    grants: &[&&'a v1::Grant],
+    pods: &[Pod],
+) -> Vec<(&'a v1::Grant, v1::Holder)> {
+    let ours = record.prepared.iter().map(|prepared| prepared.request.clone()).collect();
+    let requests = Requests { all: &claim::request_names(claim), ours: &ours };
+    // A later pod that uses the claim otherwise has no grant.
+    let groups = find_users(pods, &record.name, requests).map(|users| users.groups).unwrap_or_default();
+    let named = dra::Claim {
+        namespace: record.namespace.clone(),
+        name: record.name.clone(),
+        uid: record.uid.clone(),
+    };
+    let holder = |grant: &v1::Grant| {
+        let requests = requests_of(record, grant);
+        let group = groups.iter().find(|group| group.requests == requests).cloned();
+        grant_holder(&named, &group.unwrap_or(Group { requests, containers: Vec::new() }), pods)
+    };
+    grants.iter().map(|grant| (**grant, holder(grant))).collect()
 }
 
 /// UIDs of the pods for which a claim is reserved.

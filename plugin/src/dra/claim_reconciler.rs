@@ -137,10 +137,13 @@ impl ClaimReconciler {
         let Some((claim, shares)) = self.find_claim(record, &GetParams::any()).await? else {
             return Ok(());
         };
-        if !record.of_pod {
-            self.holders.follow(record, &claim, &own().collect::<Vec<_>>()).await;
-        }
         let seen = claim_annotations::merged(&claim, of_pod);
+        // Annotations may name containers: what runs keeps its amounts if its grant gets another one's name.
+        let keeps = |grant: &v1::Grant| matches!(wanted(record, grant, &shares, &seen), Ok(None));
+        if !record.of_pod && self.holders.follow(record, &claim, &own().collect::<Vec<_>>(), keeps).await {
+            // The grants have changed.
+            return Ok(());
+        }
         let may_differ = |grant| !matches!(wanted(record, grant, &shares, &seen), Ok(None));
         if !own().any(may_differ) {
             return Ok(());

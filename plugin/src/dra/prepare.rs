@@ -101,6 +101,7 @@ impl Preparer {
         let claims: Api<ResourceClaim> = Api::namespaced(self.shared.client.clone(), &asked.namespace);
         let claim = claims.get_opt(&asked.name).await?.ok_or(PrepareError::Gone)?;
         let shares = claim::shares(&claim, &asked.uid, &self.shared.node)?;
+        claim::check_asked(&claim, &shares)?;
         let pods = self.pods(&asked.namespace, &claim).await?;
         let ours = shares.iter().map(|share| share.request.clone()).collect();
         let requests = Requests { all: &claim::request_names(&claim), ours: &ours };

@@ -108,6 +108,23 @@ fn the_peak_of_a_process_outlives_it() {
     }
 }
 
+/// A short run is seen by no look of the manager while it lives, and a manager that is killed has not written for twenty seconds.
+#[test]
+fn a_short_run_has_its_refusals_in_events_and_its_row_after_a_kill() {
+    let fixture = Fixture::new();
+    let mut manager = fixture.manager();
+    let mut run = fixture.tenant(&["--name", "short", "--memory", "2GiB"], app("ask", Door::Dlsym));
+    run.arg((3 * GIB).to_string()).output().unwrap();
+    soon("it is told", || fixture.events().contains("1 refusal(s) of memory, the last of 3 GiB"));
+    let before = row(&fixture, "tenant", "short").unwrap();
+    let usage = manager.state().join("usage");
+    let is_written =
+        |file: fs::DirEntry| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("short"));
+    soon("it is written", || fs::read_dir(&usage).is_ok_and(|files| files.flatten().any(is_written)));
+    manager.kill_and_restart();
+    assert_eq!(row(&fixture, "tenant", "short").unwrap(), before);
+}
+
 #[test]
 fn a_wrong_period_is_refused_with_its_remedy() {
     let fixture = Fixture::new();

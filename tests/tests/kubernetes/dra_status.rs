@@ -65,6 +65,14 @@ fn a_share_that_no_container_uses_shows_so() {
     assert!(unused["data"]["adminAccess"].is_null(), "{unused}");
 }
 
+/// Notes the claim `shared` as one of these pods.
+fn reserve(api: &ResourceApi, pods: &[&str]) {
+    let mut claim = api.object(&claim_path("shared")).unwrap();
+    let user = |pod: &&str| json!({"resource": "pods", "name": pod, "uid": format!("{pod}-uid")});
+    claim["status"]["reservedFor"] = pods.iter().map(user).collect();
+    api.put(&claim_path("shared"), &claim);
+}
+
 /// Kubelet asks once for a shared claim: at the end of its first pod, `ps` names one that uses it then.
 #[test]
 fn a_shared_claims_grant_goes_over_to_a_later_pod() {
@@ -78,12 +86,7 @@ fn a_shared_claims_grant_goes_over_to_a_later_pod() {
     assert_eq!(driver.prepare("shared", "shared-uid").error, "");
     let holders = || -> Vec<String> { grants(&fixture).into_iter().map(|(holder, ..)| holder).collect() };
     assert_eq!(holders(), ["default", "default/p/main"]);
-    let reserve = |pods: &[&str]| {
-        let mut claim = api.object(&claim_path("shared")).unwrap();
-        let user = |pod: &&str| json!({"resource": "pods", "name": pod, "uid": format!("{pod}-uid")});
-        claim["status"]["reservedFor"] = pods.iter().map(user).collect();
-        api.put(&claim_path("shared"), &claim);
-    };
+    let reserve = |pods: &[&str]| reserve(&api, pods);
     put_pod(&api, "q", &[("worker", &[("shared", "b")])]);
     put_pod(&api, "r", &[("side", &[("shared", "a")])]);
     reserve(&["p", "q"]);
@@ -95,6 +98,27 @@ fn a_shared_claims_grant_goes_over_to_a_later_pod() {
     drop(manager);
     let _manager = fixture.manager_with_shim();
     assert_eq!(holders(), ["default/q/worker", "default/r/side"]);
+}
+
+/// An annotation names a container. Under the name of another one the grant would have other amounts, under a program that runs.
+#[test]
+fn a_shared_claims_grant_keeps_its_amounts_as_its_first_pod_ends() {
+    let fixture = Fixture::with_gpus(1, "24GiB");
+    let (_manager, api) = (fixture.manager_with_shim(), ResourceApi::start(NODE));
+    let driver = fixture.dra_driver(NODE, &api);
+    let gpu = published(&api, 1).remove(0);
+    put_claim(&api, "shared", "p", &[result("gpu", &gpu, "4Gi", "30")], &json!([]));
+    annotate(&api, &claim_path("shared"), &json!({"vcuda.io/memory.main": "1Gi"}));
+    put_pod(&api, "p", &[("main", &[("shared", "gpu")])]);
+    assert_eq!(driver.prepare("shared", "shared-uid").error, "");
+    let has = |mebibytes: u64| grants(&fixture) == [("default/p/main".to_owned(), mebibytes << 20, 300)];
+    assert!(has(1024), "{:?}", grants(&fixture));
+    put_pod(&api, "q", &[("other", &[("shared", "gpu")])]);
+    reserve(&api, &["q"]);
+    annotate(&api, &claim_path("shared"), &json!({"vcuda.io/memory.main": "2Gi"}));
+    eventually("it was looked at, and follows its claim", SOON, || has(2048));
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(has(2048), "{:?}", grants(&fixture));
 }
 
 /// While the API server still knows the claim as reserved for it, the first pod stays the holder of the grant.

@@ -105,6 +105,21 @@ fn a_record_that_another_user_could_have_written_is_not_read() {
     }
 }
 
+#[test]
+fn a_record_is_a_file_of_64_kib_at_most() {
+    let root = root();
+    let path = Directory::create(root.path(), &tenant("a"), b"record", None, 0).unwrap().path().to_owned();
+    let record = path.join(GRANT);
+    fs::write(&record, vec![b'x'; 64 << 10]).unwrap();
+    assert_eq!(read_grant(&path).unwrap().len(), 64 << 10);
+    fs::write(&record, vec![b'x'; (64 << 10) + 1]).unwrap();
+    assert_eq!(read_grant(&path).unwrap_err().kind(), io::ErrorKind::Other);
+    fs::remove_file(&record).unwrap();
+    let made = std::process::Command::new("mkfifo").arg("-m").arg("600").arg(&record).status().unwrap();
+    assert!(made.success());
+    assert_eq!(read_grant(&path).unwrap_err().kind(), io::ErrorKind::Other, "it is not waited for a writer");
+}
+
 /// Makes a directory, changes `file` in it, and says what opening it gives.
 fn opened_after(file: &str, change: impl FnOnce(&PathBuf)) -> OpenError {
     let root = root();
