@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use vcuda_machine::Config;
 
 mod apply;
@@ -271,7 +271,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) sim: bool,
     /// The command and its arguments
-    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, add = completion::files())]
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true, value_hint = ValueHint::AnyPath)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -293,7 +293,7 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<MemorySize>,
     /// The command and its arguments, after `--`
-    #[arg(value_name = "CMD", required = true, last = true, add = completion::files())]
+    #[arg(value_name = "CMD", required = true, last = true, value_hint = ValueHint::AnyPath)]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -345,7 +345,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, long_help = json::DOCTOR)]
     pub(crate) json: bool,
     /// A command to check, without running it
-    #[arg(value_name = "CMD", last = true, add = completion::files())]
+    #[arg(value_name = "CMD", last = true)]
     pub(crate) command: Vec<OsString>,
 }
 

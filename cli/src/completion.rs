@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Command, ValueEnum};
 use clap_complete::CompleteEnv;
-use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter};
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::Shells;
 
 use crate::config::Environment;
@@ -67,11 +67,6 @@ pub(crate) fn script(shell: Shell) -> Result<(), Failure> {
 /// Completes names of grants and of tenants of `vcuda run`.
 pub(crate) fn tenants() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| candidates(typed, &[grants, run_tenants]))
-}
-
-/// Completes paths, as words of a command may be.
-pub(crate) fn files() -> ArgValueCompleter {
-    ArgValueCompleter::new(PathCompleter::any())
 }
 
 /// Completes names of grants.

@@ -13,9 +13,11 @@ Examples:
 
 pub(super) const USAGE_DETAILS: &str = "\
 Asks the node's manager, or the user's own. It keeps 31 days in whole hours, \
-also of tenants that have ended, but for idle ones of less than a minute. Memory is the most at once: what was granted, and what was in \
-use, summed over GPUs and tenants of the key. A user is whom a grant is \
-for, else the owner of its processes. GPU time is not measured for a tenant that alone has all of a GPU's time. \
+also of tenants that have ended, but for idle ones of less than a minute. \
+Memory is the most at once: what was granted, and what was in use, summed \
+over GPUs and tenants of the key. The user is the one that a grant was made \
+for, else the owner of its processes. GPU time is not measured for a tenant \
+that alone has all of a GPU's time. \
 A tenant's figures come from its own processes; impossible ones do not count.";
 
 /// What usage is summed by.
@@ -26,7 +28,7 @@ pub(crate) enum UsageBy {
     Tenant,
     /// By Kubernetes namespace
     Namespace,
-    /// By user whom the grant is for, else who owns its processes
+    /// By user: the one that the grant was made for, else the owner of its processes
     User,
 }
 

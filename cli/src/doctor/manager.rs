@@ -194,7 +194,6 @@ fn may_have_device(grant: &Grant) -> bool {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::doctor::Health;
 

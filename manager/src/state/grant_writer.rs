@@ -137,13 +137,7 @@ impl GrantWriter {
                 Ok((grant, is_new)) => {
                     Step::Ensure { grant, kind: is_new.then_some(ChangeKind::Created), reply }
                 }
-                Err(error) => {
-                    if let GrantError::NoRoom(why) = &error {
-                        let about = Some(create.key.as_str());
-                        self.events.say(Severity::Warning, "VcudaGrantRefused", why.clone(), about);
-                    }
-                    Step::answer(reply, Err(error))
-                }
+                Err(error) => self.not_created(&create.key, error, reply),
             },
             // Refused before the ledger is written, as this release could not write the limits.
             Command::Resize(resize, reply) if let Some(why) = self.foreign(next, &resize.id) => {
@@ -181,6 +175,14 @@ impl GrantWriter {
             Command::Reserve(id, reply) => Step::answer(reply, inputs.reserve(next, &id)),
             Command::Tick | Command::Stop => return None,
         })
+    }
+
+    /// The step for a grant that is not made. A want of room is an event.
+    fn not_created(&self, key: &str, error: GrantError, reply: Reply<Arc<Grant>>) -> Step {
+        if let GrantError::NoRoom(why) = &error {
+            self.events.say(Severity::Warning, "VcudaGrantRefused", why.clone(), Some(key));
+        }
+        Step::answer(reply, Err(error))
     }
 
     /// The step for a resized grant; `before` is its previous state if this request changed it.

@@ -53,6 +53,15 @@ fn names_of_tenants_are_completed() {
 }
 
 #[test]
+fn words_of_a_command_are_completed_as_files() {
+    let fixture = Fixture::new();
+    for line in [["run", "--sim", "--"], ["sim", "--gpus=1", "--"]] {
+        let line = [&["vcuda"], line.as_slice(), &["/etc/passw"]].concat();
+        assert!(offered(&fixture, &line).contains(&"/etc/passwd".to_owned()), "{line:?}");
+    }
+}
+
+#[test]
 fn a_manager_that_hangs_has_no_names_and_does_not_keep_the_shell() {
     let fixture = Fixture::new();
     let manager = fixture.manager();
