@@ -118,8 +118,12 @@ fn a_short_run_has_its_refusals_in_events_and_its_row_after_a_kill() {
     soon("it is told", || fixture.events().contains("1 refusal(s) of memory, the last of 3 GiB"));
     let before = row(&fixture, "tenant", "short").unwrap();
     let usage = manager.state().join("usage");
-    let is_written =
-        |file: fs::DirEntry| fs::read_to_string(file.path()).is_ok_and(|text| text.contains("short"));
+    // The row, and not in the file that is about to replace a day's.
+    let is_written = |file: fs::DirEntry| {
+        let path = file.path();
+        path.extension().is_some_and(|end| end == "json")
+            && fs::read_to_string(path).is_ok_and(|text| text.contains(r#""short":{"gpu_ns""#))
+    };
     soon("it is written", || fs::read_dir(&usage).is_ok_and(|files| files.flatten().any(is_written)));
     manager.kill_and_restart();
     assert_eq!(row(&fixture, "tenant", "short").unwrap(), before);
