@@ -11,10 +11,12 @@ use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
 use crate::driver::reentrancy;
 
+mod host_waits;
 mod ring;
 
+use host_waits::HostWaits;
 pub(super) use ring::{
-    BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PREDICTED, RESTART, START,
+    AT_MOST, BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PREDICTED, RESTART, START,
     TimingEvent, parts_of,
 };
 
@@ -29,6 +31,8 @@ const COUNT_BITS: u32 = 16;
 pub(super) struct StreamState {
     /// The stream's key ([`super::Stream::key`]), or 0 if the entry is free.
     pub(super) key: AtomicU64,
+    /// The key for which a thread has taken the entry.
+    pub(super) wanted: AtomicU64,
     pub(super) limiter: AtomicPtr<DeviceLimiter>,
     /// Set while a thread places a timing event. Other threads do not wait for it.
     recording: AtomicBool,
@@ -45,6 +49,7 @@ pub(super) struct StreamState {
     parts: [AtomicU32; PARTS],
     /// Whether the next segment begins at the last timing event.
     pub(super) chained: AtomicBool,
+    pub(super) host_waits: HostWaits,
     /// Whether the application has waited for the stream since a launch on it last waited for tokens.
     pub(super) was_waited_for: AtomicBool,
     /// Time of the first launch of a segment without a start timing event, on an idle stream (`CLOCK_MONOTONIC`, ns).
@@ -298,6 +303,7 @@ impl StreamState {
     /// Frees the entry for another stream.
     pub(super) fn free(&self) {
         self.reset();
+        self.wanted.store(0, Ordering::SeqCst);
         self.key.store(FREE, Ordering::Release);
     }
 
@@ -307,6 +313,7 @@ impl StreamState {
         self.entered_to_ns.store(0, Ordering::Relaxed);
         self.entered_charge_ns.store(0, Ordering::Relaxed);
         self.chained.store(false, Ordering::Relaxed);
+        self.host_waits.forget();
         self.busy_until_ns.store(0, Ordering::Relaxed);
         self.drop_parts();
         self.closing.store(false, Ordering::Relaxed);

@@ -20,6 +20,9 @@ const PROBES: usize = 16;
 /// A stream without work in flight for this long may lose its entry to another one (ns).
 const UNUSED_NS: u64 = 1_000_000_000;
 
+/// Times that a thread claims an entry while others claim one for the same stream. Then its launch is waited for alone.
+const CLAIMS_MAX: usize = 16;
+
 /// Entries that one word of [`StreamTable::taken`] covers.
 const PER_WORD: usize = 64;
 
@@ -139,10 +142,20 @@ impl StreamTable {
         let (_, limiter) = device.region()?;
         let limiter = limiters.get(limiter.get())?;
         let asked_in = shared_context(device.shim(), context, device);
-        let unused_ns = now_ns().saturating_sub(UNUSED_NS);
-        let (position, stream_state) = self
-            .take_place(key, |stream_state| !stream_state.is_held())
-            .or_else(|| self.take_place(key, |stream_state| stream_state.is_unused_since(unused_ns)))?;
+        let mut mine = None;
+        for _ in 0..CLAIMS_MAX {
+            let (position, stream_state) = self.take_for(key)?;
+            if !self.is_claimed_elsewhere(key, position) {
+                mine = Some((position, stream_state));
+                break;
+            }
+            stream_state.free();
+            std::thread::yield_now();
+            if let Some(of_another) = self.known(stream) {
+                return Some(of_another);
+            }
+        }
+        let (position, stream_state) = mine?;
         stream_state.reset();
         // Set before the key: the worker is woken after a launch on the stream, and then sees the bit.
         self.taken.get(position / PER_WORD)?.fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
@@ -156,12 +169,32 @@ impl StreamTable {
         }
         stream_state.asked_in.store(asked_in.0, Ordering::Relaxed);
         stream_state.limiter.store(core::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
-        stream_state.key.store(key, Ordering::Release);
+        stream_state.key.store(key, Ordering::SeqCst);
         Some(stream_state)
     }
 }
 
 impl StreamTable {
+    /// Takes an entry for `key`, and says so. Not yet the stream's: see [`StreamTable::is_claimed_elsewhere`].
+    fn take_for(&'static self, key: u64) -> Option<(usize, &'static StreamState)> {
+        let unused_ns = now_ns().saturating_sub(UNUSED_NS);
+        let (position, stream_state) = self
+            .take_place(key, |stream_state| !stream_state.is_held())
+            .or_else(|| self.take_place(key, |stream_state| stream_state.is_unused_since(unused_ns)))?;
+        stream_state.wanted.store(key, Ordering::SeqCst);
+        Some((position, stream_state))
+    }
+
+    /// Whether another position is, or is about to be, the entry for `key`. Of threads that first use a stream at the same time at most
+    /// one sees no other: a stream with two entries would seem to be two streams, one of which waits for the other.
+    fn is_claimed_elsewhere(&self, key: u64, own: usize) -> bool {
+        let claims = |stream_state: &StreamState| match stream_state.key.load(Ordering::SeqCst) {
+            TAKEN => stream_state.wanted.load(Ordering::SeqCst) == key,
+            held => held == key,
+        };
+        self.positions(key).any(|(position, stream_state)| position != own && claims(stream_state))
+    }
+
     /// Takes the first entry for `key` that `may` accepts.
     fn take_place(
         &'static self,

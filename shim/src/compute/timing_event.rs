@@ -8,7 +8,7 @@ use vcuda_region::clock::now_ns;
 use super::device_limiter::DeviceLimiter;
 use super::settle::Settling;
 use super::stream_state::{
-    BOUNDED, EVENTS_MAX, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of,
+    AT_MOST, BOUNDED, EVENTS_MAX, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of,
 };
 use super::{COSTS, IDLE_NS, Launches};
 use crate::runtime::stream::Stream;
@@ -57,22 +57,24 @@ impl Launches {
             stream_state.drop_parts();
         }
         stream_state.take_parts(timing_event);
-        let kind = kind_of(stream_state, since_ns);
+        let mark = stream_state.host_waits.mark();
         // Timing event and launch each reach the GPU at the end of their calls, as far as is known: the host's time
         // between them is no work. A launch call that took longer may have waited for its kernel
         // (`CUDA_LAUNCH_BLOCKING`). Its time counts, except for the lateness that the host is forgiven.
         let is_late = window_ns > IDLE_NS;
         let is_forgiven = !is_late || limiter.forgives_lateness(window_ns);
         let gap_ns = if is_forgiven { window_ns } else { 0 };
-        let gap_ns = if kind == BOUNDED { since_ns } else { gap_ns };
-        timing_event.gap_ns.store(gap_ns, Ordering::Relaxed);
         if record(stream_state, timing_event, stream) {
+            let kind = kind_of(stream_state, since_ns);
+            let gap_ns = if kind == BOUNDED { since_ns } else { gap_ns };
+            timing_event.gap_ns.store(gap_ns, Ordering::Relaxed);
             let doubt_ns = if is_unproven(timing_event) { UNPROVEN_DOUBT_NS } else { IDLE_NS };
             // A launch call that waits for its kernel takes about as long as that: the rest would be next to nothing.
             let is_guessed = is_forgiven && window_ns > (predicted_ns / 2).max(doubt_ns);
             let kind = if is_guessed { PREDICTED } else { kind };
             timing_event.describe(kind, (count, predicted_ns), done_ns(stream_state));
             publish(stream_state);
+            stream_state.host_waits.segment_from(mark);
             if limiter.wants_event_cost() {
                 pair(stream_state, stream);
             }
@@ -109,7 +111,7 @@ impl Launches {
     /// recorded once more, and its segment ends behind that work too.
     fn move_newest(&self, stream_state: &StreamState, stream: Stream) {
         let newest = stream_state.newest();
-        let is_segment = newest.kind.load(Ordering::Relaxed) == MEASURED;
+        let is_segment = matches!(newest.kind.load(Ordering::Relaxed), MEASURED | AT_MOST);
         // The thread that settles may have reached it.
         let settling = Settling::try_take(&self.settling);
         if settling.is_none() || !is_segment || !stream_state.chained.load(Ordering::Relaxed) {
@@ -117,6 +119,9 @@ impl Launches {
         }
         if stream_state.pending() == 0 || !record(stream_state, newest, stream) {
             return;
+        }
+        if stream_state.host_waits.may_be_within() {
+            newest.kind.store(AT_MOST, Ordering::Relaxed);
         }
         let (count, predicted_ns) = stream_state.take_unmeasured();
         newest.count.fetch_add(count, Ordering::Relaxed);
@@ -130,7 +135,7 @@ impl Launches {
 /// The kind of the timing event behind a stream's unmeasured work, whose first launch was made at `since_ns` (0: not known).
 fn kind_of(stream_state: &StreamState, since_ns: u64) -> u32 {
     if stream_state.chained.load(Ordering::Relaxed) {
-        MEASURED
+        if stream_state.host_waits.may_be_within() { AT_MOST } else { MEASURED }
     } else if since_ns > 0 {
         BOUNDED
     } else {

@@ -52,9 +52,7 @@ impl Launches {
         if bytes / HOST_BYTES_PER_NS < APART_NS {
             call.real()?;
         } else {
-            self.end_segment(limiter, stream_state, stream);
-            call.real()?;
-            self.part(stream_state, stream, START);
+            self.apart(limiter, stream_state, stream, (call, START))?;
         }
         limiter.bucket.count_host_copy(bytes);
         Ok(())

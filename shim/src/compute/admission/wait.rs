@@ -170,11 +170,10 @@ impl Launches {
         }
         if limiter.bucket.is_gang(now) {
             // Past what such a launch may owe at once ([`Launches::held_until`]): to hold it would add to the debt for ever.
-            let gone = self.is_waited_for(limiter, now).then(|| {
-                let price_ns = price_beside_ns(predicted);
-                limiter.bucket.go_beside(&view.pace, price_ns, now)
-            });
-            return gone.unwrap_or(Err(again_ns)).map_err(|at_ns| at_ns.min(again_ns));
+            if self.is_waited_for(limiter, now) {
+                let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
+                return gone.map_err(|at_ns| at_ns.min(again_ns));
+            }
         }
         let bound_ns = started_ns.saturating_add(hold_max_ns);
         if now < bound_ns {

@@ -13,7 +13,7 @@ use vcuda_region::clock::now_ns;
 use super::super::COSTS;
 use super::super::device_limiter::DeviceLimiter;
 use super::super::stream_state::{
-    BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, RESTART, START, StreamState, TimingEvent, parts_of,
+    AT_MOST, BOUNDED, FIRST, MEASURED, PAIR, PREDICTED, RESTART, START, StreamState, TimingEvent, parts_of,
 };
 
 /// A running segment is entered in the busy map in steps of this (ns), so that the arbiter sees long kernels too.
@@ -38,18 +38,18 @@ pub(super) fn reached(
     let kind = timing_event.kind.load(Ordering::Relaxed);
     match kind {
         MEASURED | PAIR => {}
-        RESTART => stream_state.lesson.lock().cut(),
+        RESTART | AT_MOST => stream_state.lesson.lock().cut(),
         // The stream was idle, or waited for the host.
         _ => stream_state.lesson.lock().end(&COSTS),
     }
     let settled_to_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
-    if kind == MEASURED && settled_to_ns != 0 {
+    if matches!(kind, MEASURED | AT_MOST) && settled_to_ns != 0 {
         let from_ns = work_began_ns(limiter, view, timing_event, (settled_to_ns, at_ns));
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if kind == BOUNDED && is_past_doubt(limiter, timing_event, at_ns) {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
-    } else if matches!(kind, MEASURED | PREDICTED | BOUNDED) {
+    } else if matches!(kind, MEASURED | AT_MOST | PREDICTED | BOUNDED) {
         settle_unknown(limiter, stream_state, timing_event);
     } else if matches!(kind, START | RESTART) {
         tail(limiter, view, stream_state, timing_event, at_ns);
@@ -260,7 +260,8 @@ pub(super) fn settle_unknown(
 
 /// Enters the time up to now in the busy map, for a segment whose timing event was not reached yet. Time beyond the
 /// prediction is charged now. If it were charged at the end, the bucket would refill meanwhile, the refill would be
-/// cut as unused, and the time would then be charged all the same. Returns for how long the work has run (ns), 0 if that is not known.
+/// cut as unused, and the time would then be charged all the same. Of a stream that may wait for the host nothing is charged before
+/// the end: the host may wait for the tokens. Returns for how long the work has run (ns), 0 if that is not known.
 pub(super) fn enter(
     limiter: &DeviceLimiter,
     view: &View,
@@ -332,26 +333,28 @@ fn settle_measured(
     let (parts, used) = parts_of(timing_event);
     let parts = parts.get(..used).unwrap_or(&parts);
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
-    if counted == u64::from(count) {
-        let predicted_now_ns = COSTS.cost_of_parts_ns(parts);
-        let now = now_ns();
-        if took_ns > limiter.waits_from_ns(predicted_now_ns, now) {
-            let is_known = parts.iter().all(|part| COSTS.at(part.index).1 > 0);
-            limiter.bucket.note_ended(took_ns, is_known && is_overrun(predicted_now_ns, took_ns), now);
-            if is_known && limiter.bucket.is_gang(now) && took_ns > predicted_now_ns {
-                // It has waited for others of the gang: that is no time of its kernels.
-                return;
-            }
-        }
-        if parts.iter().any(|part| COSTS.at(part.index).1 < LEARNT) {
-            COSTS.learn(parts, predicted_now_ns, took_ns);
+    let is_sample = counted == u64::from(count) && timing_event.kind.load(Ordering::Relaxed) != AT_MOST;
+    let predicted_now_ns = if is_sample { COSTS.cost_of_parts_ns(parts) } else { predicted_ns };
+    let is_known = is_sample && parts.iter().all(|part| COSTS.at(part.index).1 > 0);
+    let now = now_ns();
+    if took_ns > limiter.waits_from_ns(predicted_now_ns, now) {
+        limiter.bucket.note_ended(took_ns, is_known && is_overrun(predicted_now_ns, took_ns), now);
+        if is_known && limiter.bucket.is_gang(now) && took_ns > predicted_now_ns {
+            // It has waited for others of the gang: that is no time of its kernels.
             return;
         }
-        if view.contended {
-            limiter.misprediction.note_beside(predicted_now_ns, took_ns);
-        } else {
-            limiter.misprediction.note(predicted_now_ns, count, took_ns);
-        }
-        stream_state.lesson.lock().add(&COSTS, parts, took_ns);
     }
+    if !is_sample {
+        return;
+    }
+    if parts.iter().any(|part| COSTS.at(part.index).1 < LEARNT) {
+        COSTS.learn(parts, predicted_now_ns, took_ns);
+        return;
+    }
+    if view.contended {
+        limiter.misprediction.note_beside(predicted_now_ns, took_ns);
+    } else {
+        limiter.misprediction.note(predicted_now_ns, count, took_ns);
+    }
+    stream_state.lesson.lock().add(&COSTS, parts, took_ns);
 }

@@ -18,7 +18,7 @@ pub(in crate::compute) struct TimingEvent {
     /// The driver's event, 0 before it is made. It is kept when the timing event is done, for the next one in this
     /// place.
     pub(in crate::compute) event: AtomicUsize,
-    /// [`START`], [`MEASURED`], [`PREDICTED`], [`HOST_WAIT`], [`FIRST`], [`PAIR`], [`BOUNDED`] or [`RESTART`].
+    /// [`START`], [`MEASURED`], [`PREDICTED`], [`HOST_WAIT`], [`FIRST`], [`PAIR`], [`BOUNDED`], [`RESTART`] or [`AT_MOST`].
     pub(in crate::compute) kind: AtomicU32,
     /// Launches in the segment.
     pub(in crate::compute) count: AtomicU32,
@@ -55,6 +55,9 @@ pub(in crate::compute) const PAIR: u32 = 5;
 /// As [`START`], after a launch has waited for tokens in the middle of a burst. Its launches from there on are charged what
 /// they take, but are no fair sample of all.
 pub(in crate::compute) const RESTART: u32 = 7;
+
+/// As [`MEASURED`], but the stream may have waited for the host within the segment.
+pub(in crate::compute) const AT_MOST: u32 = 8;
 
 impl TimingEvent {
     /// Writes what the thread that settles is to know: the kind, the number of launches before the event and their charge (ns), and
@@ -158,7 +161,7 @@ impl StreamState {
         let of = match (self.pending(), first.kind.load(Ordering::Relaxed)) {
             (0, _) if !self.chained.load(Ordering::Relaxed) => &self.unstarted_since_ns,
             (1.., START | RESTART | FIRST | PAIR | BOUNDED) => &first.gap_ns,
-            (0, _) | (_, MEASURED) => &self.settled_to_ns,
+            (0, _) | (_, MEASURED | AT_MOST) => &self.settled_to_ns,
             _ => return 0,
         };
         of.load(Ordering::Relaxed)
@@ -177,12 +180,12 @@ impl StreamState {
         all
     }
 
-    /// Whether the stream waits for the host, or will once it reaches such an operation.
+    /// Whether the stream waits for the host, or will once it reaches such an operation, or may.
     pub(in crate::compute) fn waits_for_host(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         (0..self.pending()).any(|ahead| {
             let timing_event = self.timing_event(head.wrapping_add(ahead));
-            timing_event.kind.load(Ordering::Relaxed) == HOST_WAIT
+            matches!(timing_event.kind.load(Ordering::Relaxed), HOST_WAIT | AT_MOST)
         })
     }
 }

@@ -5,7 +5,9 @@ use core::sync::atomic::Ordering;
 use vcuda_driver_api::prelude::*;
 
 use super::event::{next_event, publish, record};
+use super::start::first;
 use crate::compute::Launches;
+use crate::compute::device_limiter::DeviceLimiter;
 use crate::compute::stream_state::{HOST_WAIT, StreamState};
 use crate::driver::Call;
 use crate::runtime::capture;
@@ -29,34 +31,45 @@ impl Launches {
         else {
             return call.real();
         };
+        self.apart(limiter, stream_state, stream, (call, HOST_WAIT))
+    }
+
+    /// Makes a call that puts an operation into the stream that is no work of the tenant: its time is not charged. Work launched before
+    /// it is measured before it, and the next segment begins behind it, with a timing event of `kind`
+    /// ([`START`](crate::compute::stream_state::START), [`HOST_WAIT`]).
+    pub(in crate::compute) fn apart(
+        &'static self,
+        limiter: &'static DeviceLimiter,
+        stream_state: &'static StreamState,
+        stream: Stream,
+        (call, kind): (&Call<'_, CUresult>, u32),
+    ) -> CUresult {
         self.end_segment(limiter, stream_state, stream);
-        call.real()?;
-        self.part(stream_state, stream, HOST_WAIT);
+        if stream_state.sampled_at_ns.load(Ordering::Relaxed) == 0 {
+            first(stream_state, stream);
+        }
+        stream_state.host_waits.during(|| call.real())?;
+        self.begin_behind(stream_state, stream, kind);
         Ok(())
     }
 
-    /// Starts the next segment behind an operation that is no work of the tenant, with a timing event of `kind`
-    /// ([`START`](crate::compute::stream_state::START), [`HOST_WAIT`]). The operation's time is not charged.
-    pub(in crate::compute) fn part(
-        &'static self,
-        stream_state: &'static StreamState,
-        stream: Stream,
-        kind: u32,
-    ) {
+    fn begin_behind(&'static self, stream_state: &'static StreamState, stream: Stream, kind: u32) {
         let recording = stream_state.try_recording();
-        stream_state.chained.store(false, Ordering::Relaxed);
-        // Work without a timing event ends behind the wait for the host: the time since its first launch is no bound
-        // of its work.
-        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
         if recording.is_none() || stream_state.unmeasured().0 > 0 {
+            // Another thread launches: whether before the operation or behind it is not known ([`AT_MOST`](
+            // crate::compute::stream_state::AT_MOST)).
             return;
         }
+        stream_state.chained.store(false, Ordering::Relaxed);
+        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
+        let mark = stream_state.host_waits.mark();
         if kind == HOST_WAIT && stream_state.pending() > HOST_WAITS_MAX {
             let newest = stream_state.newest();
             if newest.kind.load(Ordering::Relaxed) == HOST_WAIT {
                 // No work was launched since: the same timing event is moved behind. Else a program's waits would
                 // take all places of the ring.
                 stream_state.chained.store(record(stream_state, newest, stream), Ordering::Relaxed);
+                stream_state.host_waits.segment_from(mark);
                 return;
             }
         }
@@ -67,6 +80,7 @@ impl Launches {
         timing_event.describe(kind, (0, 0), u64::MAX);
         if record(stream_state, timing_event, stream) {
             publish(stream_state);
+            stream_state.host_waits.segment_from(mark);
             stream_state.chained.store(true, Ordering::Relaxed);
             self.wake_worker();
         }

@@ -42,6 +42,8 @@ impl Launches {
         }
         let launches = end_unseen(limiter, stream_state, launched_ns);
         let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
+        let mark = stream_state.host_waits.mark();
+        stream_state.host_waits.segment_from(mark);
         // Bound for a segment without a start event: it begins no earlier than now.
         stream_state.unstarted_since_ns.store(launched_ns, Ordering::Relaxed);
         let sampled_at_ns = stream_state.sampled_at_ns.load(Ordering::Relaxed);
@@ -63,17 +65,17 @@ impl Launches {
         let Some(timing_event) = timing_event else {
             return false;
         };
-        let kind = match (is_first, is_cut) {
-            (true, _) => FIRST,
-            (false, true) => RESTART,
-            (false, false) => START,
-        };
-        timing_event.describe(kind, launches, launched_ns);
         timing_event.gap_ns.store(launched_ns, Ordering::Relaxed);
         if !record(stream_state, timing_event, stream) {
             settle_as_predicted(limiter, launches);
             return false;
         }
+        let kind = match (is_first, is_cut) {
+            (true, _) => first_kind(stream_state),
+            (false, true) => RESTART,
+            (false, false) => START,
+        };
+        timing_event.describe(kind, launches, launched_ns);
         stream_state.started_at_ns.store(now_ns(), Ordering::Relaxed);
         stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
         publish(stream_state);
@@ -81,6 +83,32 @@ impl Launches {
         stream_state.sampled_at_ns.store(launched_ns, Ordering::Relaxed);
         true
     }
+}
+
+/// Places a stream's first event, if it has none: what was launched before launches are metered ends there, before the stream waits for
+/// the host.
+pub(super) fn first(stream_state: &StreamState, stream: Stream) {
+    let Some(_recording) = stream_state.try_recording() else {
+        return;
+    };
+    if stream_state.sampled_at_ns.load(Ordering::Relaxed) != 0 || stream_state.pending() > 0 {
+        return;
+    }
+    let Some(timing_event) = next_event(stream_state) else {
+        return;
+    };
+    let now = now_ns();
+    if record(stream_state, timing_event, stream) {
+        timing_event.describe(first_kind(stream_state), (0, 0), now);
+        timing_event.gap_ns.store(now, Ordering::Relaxed);
+        publish(stream_state);
+        stream_state.sampled_at_ns.store(now, Ordering::Relaxed);
+    }
+}
+
+/// Kind of a stream's first event, which was just recorded. If another thread has put a wait for the host before it, it waits for that.
+fn first_kind(stream_state: &StreamState) -> u32 {
+    if stream_state.host_waits.were_any() { START } else { FIRST }
 }
 
 /// Takes the launches that ended unmeasured before the one at `launched_ns`: their number, and their charge (ns).
