@@ -223,6 +223,14 @@ impl Lab {
         Ok((services.collect(), switched.sum()))
     }
 
+    /// Time for which each GPU was busy, by the simulator's record (ns). Fails if there are not so many GPUs.
+    pub fn busy_ns<const GPUS: usize>(&self) -> Result<[u64; GPUS]> {
+        let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
+        let gpus = report.get("gpus").and_then(Value::as_array).context("no GPUs")?;
+        let busy: Vec<u64> = gpus.iter().filter_map(|gpu| gpu.get("busy_ns")?.as_u64()).collect();
+        busy.try_into().ok().context("another number of GPUs")
+    }
+
     /// Share of each tenant in each of `count` windows (1 is the whole GPU).
     pub fn windows(&self, count: usize, window_ns: u64) -> Result<Vec<Vec<f64>>> {
         let sums = |all: Vec<Vec<u64>>| -> Vec<u64> { all.iter().map(|one| one.iter().sum()).collect() };

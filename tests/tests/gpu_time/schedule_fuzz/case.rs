@@ -10,6 +10,7 @@
 //! at 4500 resume 0            SIGCONT
 //! at 5000 kill 0              SIGKILL
 //! at 5200 start 0             the same script, as a new process
+//! gpus 2                      contexts lie on two GPUs in turn (1)
 //! lies                        its `usage` claims 512 busy contexts
 //! stays                       a process that stops itself is not continued at the next look
 //! ```
@@ -38,6 +39,7 @@ pub(crate) struct Case {
     pub(crate) cap: u32,
     /// Percent.
     pub(crate) neighbour: Option<u32>,
+    pub(crate) gpus: usize,
     pub(crate) scripts: Vec<Script>,
     /// Milliseconds from the beginning, in order.
     pub(crate) events: Vec<(u64, Event)>,
@@ -50,6 +52,9 @@ impl fmt::Display for Case {
         writeln!(f, "lasts {}\ncap {}", self.lasts_ms, self.cap)?;
         if let Some(percent) = self.neighbour {
             writeln!(f, "neighbour {percent}")?;
+        }
+        if self.gpus > 1 {
+            writeln!(f, "gpus {}", self.gpus)?;
         }
         for script in &self.scripts {
             writeln!(f, "process {script}")?;
@@ -82,6 +87,7 @@ impl FromStr for Case {
             lasts_ms: 12_000,
             cap: 0,
             neighbour: None,
+            gpus: 1,
             scripts: Vec::new(),
             events: Vec::new(),
             stays: false,
@@ -94,6 +100,7 @@ impl FromStr for Case {
                 "lasts" => case.lasts_ms = rest.parse().map_err(wrong)?,
                 "cap" => case.cap = rest.parse().map_err(wrong)?,
                 "neighbour" => case.neighbour = Some(rest.parse().map_err(wrong)?),
+                "gpus" => case.gpus = rest.parse().map_err(wrong)?,
                 "process" => case.scripts.push(rest.parse()?),
                 "stays" => case.stays = true,
                 "lies" => case.lies = true,

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use crate::schedule_fuzz::case::{Case, Event};
+use crate::schedule_fuzz::ranks;
 use crate::schedule_fuzz::threads::script;
 
 /// Features that a case may have; each takes some of those it is allowed. A sum of these is `VCUDA_FUZZ_FAMILIES`.
@@ -37,13 +38,18 @@ pub(crate) mod family {
     pub(crate) const SIGNALS: u32 = 1 << 18;
     /// The tenant claims contexts in its `usage` that it does not have.
     pub(crate) const LIES: u32 = 1 << 19;
+    /// Kernels of ranks on two GPUs wait for each other. Such cases have no neighbour, and no process is stopped or killed: a kernel
+    /// that spins for another one meanwhile cannot be stopped, and is paid for afterwards.
+    pub(crate) const RANKS: u32 = 1 << 20;
+    /// Of such ranks several run on one GPU in one process: such meetings take more than 20 s.
+    pub(crate) const RANKS_TOGETHER: u32 = 1 << 21;
     pub(crate) const ALL: u32 = (1 << COUNT) - 1;
-    pub(crate) const COUNT: u32 = 20;
+    pub(crate) const COUNT: u32 = 22;
 }
 
-/// Features that are tried by default: all but those known to get through (docs/limits.md: "Work of a process that
-/// stops").
-pub(crate) const USUAL: u32 = family::ALL & !family::LONG_ENDS;
+/// Features that are tried by default: all but those known to break promises (docs/limits.md: "Work of a process that stops";
+/// docs/evidence.md, "Known to miss their goals").
+pub(crate) const USUAL: u32 = family::ALL & !(family::LONG_ENDS | family::RANKS_TOGETHER);
 
 /// Duration of a case (virtual ms); one of many streams or threads, which takes long in real time, too; one of kernels of seconds.
 const LASTS_MS: u64 = 10_000;
@@ -70,7 +76,10 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let taken = (FIRST_LATER..family::COUNT)
         .filter(|_| later.u32(..6) < chance)
         .fold(taken, |sum, bit| sum | 1 << bit);
-    let families = families & taken;
+    let mut families = families & taken;
+    if families & family::RANKS != 0 {
+        families &= !(family::NEIGHBOUR | family::STOPS | family::KILLS | family::LONG_ENDS | family::LONG);
+    }
     let has = |family: u32| families & family != 0;
     let longest_us = if has(family::KILLS) && !has(family::LONG_ENDS) {
         LONGEST_KILLED_US
@@ -82,8 +91,11 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let neighbour = has(family::NEIGHBOUR).then(|| NEIGHBOURS[random.usize(..NEIGHBOURS.len())]);
     let caps: Vec<u32> = CAPS.into_iter().filter(|cap| cap + neighbour.unwrap_or(0) <= 100).collect();
     let processes = if has(family::PROCESSES) { random.usize(2..4) } else { 1 };
-    let scripts = (0..processes).map(|_| script(&mut random, families, longest_us));
-    let scripts = scripts.collect();
+    let scripts = if has(family::RANKS) {
+        ranks::scripts(&mut random, families)
+    } else {
+        (0..processes).map(|_| script(&mut random, families, longest_us)).collect()
+    };
     let cap = caps[random.usize(..caps.len())];
     let lasts_ms = if has(family::MANY) {
         LASTS_MANY_MS
@@ -95,7 +107,16 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let mut events = events(&mut random, families, processes, &caps);
     events.retain(|(at_ms, _)| *at_ms < lasts_ms);
     events.sort_by_key(|(at_ms, _)| *at_ms);
-    Case { lasts_ms, cap, neighbour, scripts, events, stays: has(family::LONG_ENDS), lies: has(family::LIES) }
+    Case {
+        lasts_ms,
+        cap,
+        neighbour,
+        gpus: if has(family::RANKS) { 2 } else { 1 },
+        scripts,
+        events,
+        stays: has(family::LONG_ENDS),
+        lies: has(family::LIES),
+    }
 }
 
 fn events(random: &mut Rng, families: u32, processes: usize, caps: &[u32]) -> Vec<(u64, Event)> {

@@ -10,12 +10,15 @@ use vcuda_tests::{Door, app};
 use crate::schedule_fuzz::case::{Case, Event};
 
 pub(crate) const MS: u64 = 1_000_000;
+/// Most GPUs of a case.
+pub(crate) const GPUS: usize = 2;
 /// Between two looks at the record (virtual ms).
 const LOOK_MS: u64 = 200;
 /// Time in which a tenant begins (virtual ns).
 const BEGINS_NS: u64 = 100 * MS;
 /// Small contexts: a case makes many, and anew.
-const MACHINE: &str = "context_bytes = \"4MiB\"\n[[gpus]]\nmemory_bytes = \"80GiB\"\n";
+const MACHINE: &str = "context_bytes = \"4MiB\"\n";
+const GPU: &str = "[[gpus]]\nmemory_bytes = \"80GiB\"\n";
 /// The honest neighbour: kernels of 1 ms, eight at a time.
 const HONEST: &str = "1 4 | L3,9,1000,8 S3";
 
@@ -24,8 +27,8 @@ const HONEST: &str = "1 4 | L3,9,1000,8 S3";
 pub(crate) struct Look {
     /// Virtual time since the case began (ns).
     pub(crate) at_ns: u64,
-    /// Service of the tenant, dead processes included, and of its neighbour (ns).
-    pub(crate) tenant_ns: u64,
+    /// Service of the tenant, dead processes included, on each GPU, and of its neighbour (ns).
+    pub(crate) tenant_ns: [u64; GPUS],
     pub(crate) neighbour_ns: u64,
     /// Time that switches between contexts took (ns).
     pub(crate) switched_ns: u64,
@@ -59,7 +62,8 @@ type Done = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl<'c> Stage<'c> {
     fn new(case: &'c Case) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let mut lab = Lab::new(&app("schedule", Door::Dlsym), MACHINE)?;
+        let mut lab =
+            Lab::new(&app("schedule", Door::Dlsym), &(MACHINE.to_owned() + &GPU.repeat(case.gpus)))?;
         if let Some(percent) = case.neighbour {
             lab.start(Load { quota: &["--cores", &percent.to_string()], program: &[HONEST], processes: 1 })?;
             lab.run_for(500 * MS)?;
@@ -116,7 +120,8 @@ impl<'c> Stage<'c> {
         let sum = |tenant: usize| service.get(tenant).map_or(0, |all| all.iter().sum());
         self.looks.push(Look {
             at_ns: self.lab.now_ns() - self.start_ns,
-            tenant_ns: sum(self.tenant),
+            // A tenant on two GPUs has no neighbour.
+            tenant_ns: if self.case.gpus > 1 { self.lab.busy_ns()? } else { [sum(self.tenant), 0] },
             neighbour_ns: if self.case.neighbour.is_some() { sum(0) } else { 0 },
             switched_ns,
             cap: self.cap,

@@ -26,14 +26,14 @@ impl Step {
     fn launches(&self) -> u64 {
         match self.what {
             'L' | 'I' | 'J' => self.number(3),
-            'G' | 'E' => 1,
+            'G' | 'E' | 'M' => 1,
             _ => 0,
         }
     }
 
     /// GPU time of one kernel (ns), and how many there are, if it launches any.
     pub(crate) fn kernels(&self) -> Option<(u64, u64)> {
-        matches!(self.what, 'L' | 'I' | 'J' | 'G').then(|| (self.number(2) * 1000, self.number(3)))
+        matches!(self.what, 'L' | 'I' | 'J' | 'G' | 'M').then(|| (self.number(2) * 1000, self.number(3)))
     }
 }
 

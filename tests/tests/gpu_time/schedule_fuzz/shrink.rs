@@ -3,6 +3,7 @@
 use crate::schedule_fuzz::case::{Case, Event};
 use crate::schedule_fuzz::judge::{Broken, judge};
 use crate::schedule_fuzz::play::play;
+use crate::schedule_fuzz::script::Step;
 
 /// Shortest duration of a case (virtual ms).
 const SHORTEST_MS: u64 = 1_500;
@@ -46,7 +47,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     let mut add = |change: &dyn Fn(&mut Case)| {
         let mut smaller = case.clone();
         change(&mut smaller);
-        if smaller != *case {
+        if smaller != *case && gang(&smaller) == gang(case) {
             all.push(smaller);
         }
     };
@@ -88,6 +89,16 @@ fn candidates(case: &Case) -> Vec<Case> {
         add(&|case| case.scripts[script].streams = 4);
     }
     all
+}
+
+/// Kernels of ranks, which all wait if one is left out, and where they run: by contexts and streams of their process.
+fn gang(case: &Case) -> Vec<(u64, u64, &Step)> {
+    let steps = case
+        .scripts
+        .iter()
+        .flat_map(|script| script.threads.iter().flatten().map(move |step| (script, step)));
+    let meetings = steps.filter(|(_, step)| step.what == 'M');
+    meetings.map(|(script, step)| (script.contexts, script.streams, step)).collect()
 }
 
 fn remove_script(case: &mut Case, script: usize) {

@@ -46,7 +46,7 @@ pub(crate) fn script(random: &mut Rng, families: u32, longest_us: u64) -> Script
 }
 
 /// Between two numbers; each order of magnitude as often as another.
-fn log_uniform(random: &mut Rng, least: u64, most: u64) -> u64 {
+pub(crate) fn log_uniform(random: &mut Rng, least: u64, most: u64) -> u64 {
     let (least, most) = ((least as f64).ln(), (most as f64).ln());
     (least + random.f64() * (most - least)).exp() as u64
 }
