@@ -11,6 +11,7 @@
 //! at 5000 kill 0              SIGKILL
 //! at 5200 start 0             the same script, as a new process
 //! gpus 2                      contexts lie on two GPUs in turn (1)
+//! offset 3                    the clocks of every other process of the tenant, of the first one too, are ahead by so much (s)
 //! lies                        its `usage` claims 512 busy contexts
 //! stays                       a process that stops itself is not continued at the next look
 //! ```
@@ -40,6 +41,8 @@ pub(crate) struct Case {
     /// Percent.
     pub(crate) neighbour: Option<u32>,
     pub(crate) gpus: usize,
+    /// Seconds.
+    pub(crate) offset_s: i64,
     pub(crate) scripts: Vec<Script>,
     /// Milliseconds from the beginning, in order.
     pub(crate) events: Vec<(u64, Event)>,
@@ -55,6 +58,9 @@ impl fmt::Display for Case {
         }
         if self.gpus > 1 {
             writeln!(f, "gpus {}", self.gpus)?;
+        }
+        if self.offset_s != 0 {
+            writeln!(f, "offset {}", self.offset_s)?;
         }
         for script in &self.scripts {
             writeln!(f, "process {script}")?;
@@ -88,6 +94,7 @@ impl FromStr for Case {
             cap: 0,
             neighbour: None,
             gpus: 1,
+            offset_s: 0,
             scripts: Vec::new(),
             events: Vec::new(),
             stays: false,
@@ -101,6 +108,7 @@ impl FromStr for Case {
                 "cap" => case.cap = rest.parse().map_err(wrong)?,
                 "neighbour" => case.neighbour = Some(rest.parse().map_err(wrong)?),
                 "gpus" => case.gpus = rest.parse().map_err(wrong)?,
+                "offset" => case.offset_s = rest.parse().map_err(wrong)?,
                 "process" => case.scripts.push(rest.parse()?),
                 "stays" => case.stays = true,
                 "lies" => case.lies = true,

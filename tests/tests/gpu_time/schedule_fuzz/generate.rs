@@ -43,8 +43,10 @@ pub(crate) mod family {
     pub(crate) const RANKS: u32 = 1 << 20;
     /// Of such ranks several run on one GPU in one process: such meetings take more than 20 s.
     pub(crate) const RANKS_TOGETHER: u32 = 1 << 21;
+    /// Processes live in a time namespace of their own.
+    pub(crate) const OFFSETS: u32 = 1 << 22;
     pub(crate) const ALL: u32 = (1 << COUNT) - 1;
-    pub(crate) const COUNT: u32 = 22;
+    pub(crate) const COUNT: u32 = 23;
 }
 
 /// Features that are tried by default: all but those known to break promises (docs/limits.md: "Work of a process that stops";
@@ -62,6 +64,8 @@ const LONGEST_KILLED_US: u64 = 2_000;
 const LONGEST_LONG_US: u64 = 5_000_000;
 const CAPS: [u32; 5] = [10, 20, 30, 50, 75];
 const NEIGHBOURS: [u32; 4] = [25, 50, 70, 90];
+/// Offsets of clocks (s).
+const OFFSETS_S: [i64; 3] = [100_000, 3, -10];
 /// The first of the features that came later.
 const FIRST_LATER: u32 = 18;
 /// The case of a seed.
@@ -111,6 +115,7 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
         lasts_ms,
         cap,
         neighbour,
+        offset_s: if has(family::OFFSETS) { OFFSETS_S[later.usize(..OFFSETS_S.len())] } else { 0 },
         gpus: if has(family::RANKS) { 2 } else { 1 },
         scripts,
         events,

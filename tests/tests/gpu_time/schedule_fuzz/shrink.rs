@@ -60,6 +60,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     add(&|case| case.events.clear());
     add(&|case| case.neighbour = None);
     add(&|case| case.lies = false);
+    add(&|case| case.offset_s = 0);
     for script in 0..case.scripts.len() {
         let threads = case.scripts[script].threads.len();
         if threads > 2 {
