@@ -8,6 +8,7 @@
  *   E k         ends that, launches the graph there and throws it away; one that other threads have put work in is not launched
  *   R k,e       records event e      W k,e  stream k waits for event e      Y e  the thread waits for event e
  *   S k         the thread waits for stream k      D  for its current context      Q k,us  polls stream k every us
+ *   O e,us      polls event e every us; 0, of both: on and on, and gives way in between
  *   H k,us      a host function that takes us
  *   V k,i       the stream waits for flag i      U i  the flag comes
  *   I k,g,us,n  as L; a signal handler comes while a launch waits, and launches, too
@@ -19,6 +20,7 @@
  * Results are not looked at: some steps fail behind others, and a schedule goes on. */
 #include "driver.h"
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <time.h>
@@ -196,6 +198,11 @@ static void renew_context(unsigned long long c)
     cuCtxDestroy_v2(all[c % contexts].context);
     make_context(c % contexts);
 }
+static void between_polls(unsigned long long us)
+{
+    if (us) usleep(us);
+    else sched_yield();
+}
 static void play(struct step *s)
 {
     switch (s->what) {
@@ -219,7 +226,10 @@ static void play(struct step *s)
     case 'S': cuStreamSynchronize(stream_of(s->a)); break;
     case 'D': cuCtxSynchronize(); break;
     case 'Q':
-        for (int i = 0; i < POLLS && cuStreamQuery(stream_of(s->a)) == NOT_READY; i++) usleep(s->b);
+        for (int i = 0; i < POLLS && cuStreamQuery(stream_of(s->a)) == NOT_READY; i++) between_polls(s->b);
+        break;
+    case 'O':
+        for (int i = 0; i < POLLS && cuEventQuery(event_of(s->a)) == NOT_READY; i++) between_polls(s->b);
         break;
     case 'H': cuLaunchHostFunc(stream_of(s->a), nap, (void *)(uintptr_t)s->b); break;
     case 'V': cuStreamWaitValue32_v2(stream_of(s->a), flags + 4 * (s->b % FLAGS), ++rounds[s->b % FLAGS], 0); break;

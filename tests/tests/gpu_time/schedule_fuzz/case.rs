@@ -9,6 +9,7 @@
 //! at 4000 stop 0              SIGSTOP to process 0
 //! at 4500 resume 0            SIGCONT
 //! at 5000 kill 0              SIGKILL
+//! at 5100 claim 512           from 5.1 s on its `usage` claims so many busy contexts, and work that is none
 //! at 5200 start 0             the same script, as a new process
 //! gpus 2                      contexts lie on two GPUs in turn (1)
 //! offset 3                    the clocks of every other process of the tenant, of the first one too, are ahead by so much (s)
@@ -29,6 +30,7 @@ pub(crate) enum Event {
     Resume(usize),
     Kill(usize),
     Start(usize),
+    Claim(u32),
 }
 
 /// The experiment.
@@ -72,6 +74,7 @@ impl fmt::Display for Case {
                 Event::Resume(process) => ("resume", *process as u64),
                 Event::Kill(process) => ("kill", *process as u64),
                 Event::Start(process) => ("start", *process as u64),
+                Event::Claim(contexts) => ("claim", u64::from(*contexts)),
             };
             writeln!(f, "at {at_ms} {what} {number}")?;
         }
@@ -124,6 +127,7 @@ impl FromStr for Case {
                         "resume" => Event::Resume(process()?),
                         "kill" => Event::Kill(process()?),
                         "start" => Event::Start(process()?),
+                        "claim" => Event::Claim(number.parse().map_err(wrong)?),
                         _ => return Err(format!("what is {line:?}?")),
                     };
                     case.events.push((at_ms.parse().map_err(wrong)?, event));

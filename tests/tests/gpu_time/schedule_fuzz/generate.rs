@@ -4,6 +4,7 @@ use fastrand::Rng;
 
 use crate::schedule_fuzz::case::{Case, Event};
 use crate::schedule_fuzz::ranks;
+use crate::schedule_fuzz::script::{Script, Step};
 use crate::schedule_fuzz::threads::script;
 
 /// Features that a case may have; each takes some of those it is allowed. A sum of these is `VCUDA_FUZZ_FAMILIES`.
@@ -45,8 +46,12 @@ pub(crate) mod family {
     pub(crate) const RANKS_TOGETHER: u32 = 1 << 21;
     /// Processes live in a time namespace of their own.
     pub(crate) const OFFSETS: u32 = 1 << 22;
+    /// The tenant claims at times to be busy, beside a neighbour: with contexts, and with work that is none. At times it is idle.
+    pub(crate) const CLAIMS: u32 = 1 << 23;
+    /// Threads poll streams and events without sleeping.
+    pub(crate) const POLLS: u32 = 1 << 24;
     pub(crate) const ALL: u32 = (1 << COUNT) - 1;
-    pub(crate) const COUNT: u32 = 23;
+    pub(crate) const COUNT: u32 = 25;
 }
 
 /// Features that are tried by default: all but those known to break promises (docs/limits.md: "Work of a process that stops";
@@ -66,6 +71,8 @@ const CAPS: [u32; 5] = [10, 20, 30, 50, 75];
 const NEIGHBOURS: [u32; 4] = [25, 50, 70, 90];
 /// Offsets of clocks (s).
 const OFFSETS_S: [i64; 3] = [100_000, 3, -10];
+/// Contexts that are claimed to be busy.
+const CLAIMED: [u32; 4] = [1, 4, 16, 512];
 /// The first of the features that came later.
 const FIRST_LATER: u32 = 18;
 /// The case of a seed.
@@ -80,9 +87,19 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let taken = (FIRST_LATER..family::COUNT)
         .filter(|_| later.u32(..6) < chance)
         .fold(taken, |sum, bit| sum | 1 << bit);
+    // So that a family more changes none of what others draw.
+    let mut values = Rng::with_seed(seed.reverse_bits());
     let mut families = families & taken;
+    if families & family::CLAIMS != 0 {
+        families |= family::NEIGHBOUR;
+    }
     if families & family::RANKS != 0 {
-        families &= !(family::NEIGHBOUR | family::STOPS | family::KILLS | family::LONG_ENDS | family::LONG);
+        families &= !(family::NEIGHBOUR
+            | family::STOPS
+            | family::KILLS
+            | family::LONG_ENDS
+            | family::LONG
+            | family::CLAIMS);
     }
     let has = |family: u32| families & family != 0;
     let longest_us = if has(family::KILLS) && !has(family::LONG_ENDS) {
@@ -95,7 +112,7 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let neighbour = has(family::NEIGHBOUR).then(|| NEIGHBOURS[random.usize(..NEIGHBOURS.len())]);
     let caps: Vec<u32> = CAPS.into_iter().filter(|cap| cap + neighbour.unwrap_or(0) <= 100).collect();
     let processes = if has(family::PROCESSES) { random.usize(2..4) } else { 1 };
-    let scripts = if has(family::RANKS) {
+    let mut scripts: Vec<Script> = if has(family::RANKS) {
         ranks::scripts(&mut random, families)
     } else {
         (0..processes).map(|_| script(&mut random, families, longest_us)).collect()
@@ -109,18 +126,35 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
         LASTS_MS
     };
     let mut events = events(&mut random, families, processes, &caps);
+    if has(family::CLAIMS) {
+        claims(&mut values, &mut scripts, &mut events);
+    }
     events.retain(|(at_ms, _)| *at_ms < lasts_ms);
     events.sort_by_key(|(at_ms, _)| *at_ms);
     Case {
         lasts_ms,
         cap,
         neighbour,
-        offset_s: if has(family::OFFSETS) { OFFSETS_S[later.usize(..OFFSETS_S.len())] } else { 0 },
+        offset_s: if has(family::OFFSETS) { OFFSETS_S[values.usize(..OFFSETS_S.len())] } else { 0 },
         gpus: if has(family::RANKS) { 2 } else { 1 },
         scripts,
         events,
         stays: has(family::LONG_ENDS),
         lies: has(family::LIES),
+    }
+}
+
+/// Claims that come and go, of processes that pause for seconds half of the time.
+fn claims(random: &mut Rng, scripts: &mut [Script], events: &mut Vec<(u64, Event)>) {
+    for _ in 0..random.u32(1..5) {
+        let at_ms = random.u64(500..LASTS_MS - 1000);
+        events.push((at_ms, Event::Claim(CLAIMED[random.usize(..CLAIMED.len())])));
+        events.push((at_ms + random.u64(50..3000), Event::Claim(0)));
+    }
+    if random.bool() {
+        let pause_us = random.u64(500_000..3_000_000);
+        let threads = scripts.iter_mut().flat_map(|script| &mut script.threads);
+        threads.for_each(|steps| steps.push(Step::new('P', &[pause_us])));
     }
 }
 

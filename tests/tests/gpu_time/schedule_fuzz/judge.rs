@@ -112,7 +112,7 @@ fn in_flight_ns(case: &Case) -> u64 {
     let of_event = |(_, event): &(u64, Event)| match event {
         Event::Kill(process) => case.scripts.get(*process).map_or(0, of_process) + WINDOW_NS,
         Event::Cap(_) => FOLLOWED_NS,
-        Event::Stop(_) | Event::Resume(_) | Event::Start(_) => 0,
+        Event::Stop(_) | Event::Resume(_) | Event::Start(_) | Event::Claim(_) => 0,
     };
     all_ns + case.events.iter().map(of_event).sum::<u64>()
 }

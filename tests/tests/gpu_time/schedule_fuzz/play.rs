@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use vcuda_benches::lab::{Lab, Load};
+use vcuda_limiter::busy;
 use vcuda_region::DeviceIndex;
 use vcuda_region::slots::Usage;
 use vcuda_tests::{Door, app, skip};
@@ -16,6 +17,8 @@ pub(crate) const MS: u64 = 1_000_000;
 pub(crate) const GPUS: usize = 2;
 /// Between two looks at the record (virtual ms).
 const LOOK_MS: u64 = 200;
+/// Between two claims of a tenant (virtual ns).
+const CLAIM_NS: u64 = 10 * MS;
 /// Time in which a tenant begins (virtual ns).
 const BEGINS_NS: u64 = 100 * MS;
 /// Small contexts: a case makes many, and anew.
@@ -43,6 +46,8 @@ struct Stage<'c> {
     case: &'c Case,
     lab: Lab,
     cap: u32,
+    /// Busy contexts that the tenant claims to have.
+    claimed: u32,
     /// The tenant's number, and the process that each script is now, with whether an event has stopped it.
     tenant: usize,
     processes: Vec<Option<(usize, bool)>>,
@@ -94,7 +99,7 @@ impl<'c> Stage<'c> {
             lab.shift(offset_s(case, number));
             processes.push(Some((lab.join(tenant, &["--cores", &cap], &[script])?, false)));
         }
-        Ok(Stage { case, cap: case.cap, lab, tenant, processes, start_ns, looks: Vec::new() })
+        Ok(Stage { case, cap: case.cap, claimed: 0, lab, tenant, processes, start_ns, looks: Vec::new() })
     }
 
     fn run(&mut self) -> Done {
@@ -128,8 +133,27 @@ impl<'c> Stage<'c> {
     }
 
     fn run_until(&self, at_ms: u64) -> Done {
-        let left_ns = (self.start_ns + at_ms * MS).saturating_sub(self.lab.now_ns());
-        Ok(self.lab.run_for(left_ns)?)
+        loop {
+            let left_ns = (self.start_ns + at_ms * MS).saturating_sub(self.lab.now_ns());
+            if self.claimed == 0 || left_ns == 0 {
+                return Ok(self.lab.run_for(left_ns)?);
+            }
+            self.claim()?;
+            self.lab.run_for(left_ns.min(CLAIM_NS))?;
+        }
+    }
+
+    /// Claims that contexts were busy since the last claim, and work in the busy map. (That a manager reports this, `lies` tests.)
+    fn claim(&self) -> Done {
+        if let Ok(usage) = Usage::open(&self.lab.directory(self.tenant)?) {
+            let bucket = usage.bucket(DeviceIndex::new(0).ok_or("no device")?);
+            let now_ns = self.lab.now_ns();
+            let _ = busy::mark(&bucket.busy, now_ns.saturating_sub(CLAIM_NS), now_ns + 2 * CLAIM_NS);
+            bucket.charge(1);
+            bucket.measured_ns.fetch_add(CLAIM_NS, Ordering::Relaxed);
+            bucket.contexts_ns.fetch_add(u64::from(self.claimed) * CLAIM_NS, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn look(&mut self) -> Done {
@@ -150,15 +174,13 @@ impl<'c> Stage<'c> {
     fn happen(&mut self, event: Event) -> Done {
         match event {
             Event::Cap(percent) => {
-                // A tenant without processes is not there; the next one is begun with the new cap.
-                if self.processes.iter().any(Option::is_some) {
-                    self.lab.set(self.tenant, &["--cores", &percent.to_string()])?;
-                }
+                self.lab.set(self.tenant, &["--cores", &percent.to_string()])?;
                 self.cap = percent;
                 if let Some(look) = self.looks.last_mut() {
                     look.cap = percent;
                 }
             }
+            Event::Claim(contexts) => self.claimed = contexts,
             Event::Stop(script) => {
                 if let Some((process, by_event)) = self.processes.get_mut(script).and_then(Option::as_mut)
                     && !self.lab.is_stopped(self.tenant, *process)?

@@ -115,7 +115,9 @@ impl Script {
             let round_ns = kernels.map(|(ns, count)| ns * count).sum::<u64>();
             let drains = |step: &Step| match step.what {
                 'D' => true,
-                'S' | 'Q' => gates.contains(&step.number(0)),
+                'S' => gates.contains(&step.number(0)),
+                // Without sleeping, not for so long.
+                'Q' => step.number(1) > 0 && gates.contains(&step.number(0)),
                 _ => false,
             };
             // Rounds go on while the first kernel waits, each paid as predicted.

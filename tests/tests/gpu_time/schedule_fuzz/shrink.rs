@@ -105,7 +105,7 @@ fn gang(case: &Case) -> Vec<(u64, u64, &Step)> {
 fn remove_script(case: &mut Case, script: usize) {
     case.scripts.remove(script);
     case.events.retain_mut(|(_, event)| match event {
-        Event::Cap(_) => true,
+        Event::Cap(_) | Event::Claim(_) => true,
         Event::Stop(process) | Event::Resume(process) | Event::Kill(process) | Event::Start(process) => {
             let is_other = *process != script;
             *process -= usize::from(*process > script);
