@@ -39,6 +39,8 @@ pub struct Lab {
     arbiter: Option<Child>,
     manager: Option<Child>,
     tenants: Vec<Tenant>,
+    /// Offset of the clocks of processes to start, see [`Lab::shift`].
+    offset_s: i64,
     /// Refinements of the limiter to leave out, see [`Lab::leave_out`].
     without: String,
 }
@@ -97,6 +99,7 @@ impl Lab {
             arbiter: None,
             manager: None,
             tenants: Vec::new(),
+            offset_s: 0,
             without: String::new(),
             dir,
         })
@@ -105,6 +108,12 @@ impl Lab {
     /// Leaves out refinements (names separated by commas) of programs built with the feature `ablation`.
     pub fn leave_out(&mut self, refinements: &str) {
         refinements.clone_into(&mut self.without);
+    }
+
+    /// Starts tenants' processes from now on in time namespaces (time_namespaces(7)) whose clocks are ahead by this offset (s); 0: in none.
+    /// Needs unshare(1), and the right to use it.
+    pub fn shift(&mut self, offset_s: i64) {
+        self.offset_s = offset_s;
     }
 
     fn vcuda(&self, arguments: &[&str]) -> Command {
@@ -221,6 +230,14 @@ impl Lab {
         let gpus = report.get("gpus").and_then(Value::as_array).context("no GPUs")?;
         let switched = gpus.iter().filter_map(|gpu| gpu.get("switched_ns")?.as_u64());
         Ok((services.collect(), switched.sum()))
+    }
+
+    /// Time for which each GPU was busy, by the simulator's record (ns). Fails if there are not so many GPUs.
+    pub fn busy_ns<const GPUS: usize>(&self) -> Result<[u64; GPUS]> {
+        let report: Value = serde_json::from_str(&self.ask(&["sim", "report", "--json"])?)?;
+        let gpus = report.get("gpus").and_then(Value::as_array).context("no GPUs")?;
+        let busy: Vec<u64> = gpus.iter().filter_map(|gpu| gpu.get("busy_ns")?.as_u64()).collect();
+        busy.try_into().ok().context("another number of GPUs")
     }
 
     /// Share of each tenant in each of `count` windows (1 is the whole GPU).

@@ -4,6 +4,7 @@
  * process without CUDA that keeps descriptors and passes them on. Prints "started" when its context is there. Told to end,
  * it frees everything but its context, says so in the page, and asks for free memory until it is killed. */
 #include "fuzz/shared.h"
+#include "fuzz/signals.h"
 
 static void drop(Thread *t, Held *h)
 {
@@ -86,14 +87,18 @@ static void park(void)
 static void *run(void *argument)
 {
     Thread *t = argument;
+    self = t;
     MUST(cuCtxSetCurrent(context));
     for (int i = 0; i < STREAMS - 1; i++) MUST(cuStreamCreate(&t->streams[i], STREAM_NON_BLOCKING));
     while (page->command < END) {
         if (page->command == PARK) park();
-        step(t);
+        if (!sigsetjmp(t->top, 1)) step(t);
+        t->calls += t->calls % 2;
         page->of[place].done++;
     }
+    self = NULL;
     for (int i = 0; i < HELD; i++) drop(t, &t->held[i]);
+    for (int i = 0; i < HANDLER_HELD; i++) drop(t, &t->handler_held[i]);
     for (int i = 0; i < OWN_POOLS; i++) end_pool(t, i);
     for (int i = 0; i < STREAMS; i++) MUST(cuStreamSynchronize(t->streams[i]));
     return NULL;
@@ -145,8 +150,11 @@ static void fuzz(unsigned seed)
     fflush(stdout);
     for (int i = 0; i < THREADS; i++) {
         threads[i].seed = seed * 2654435761u + i * 40503u + 1;
+        threads[i].handler_seed = ~threads[i].seed;
         pthread_create(&running[i], NULL, run, &threads[i]);
+        threads[i].id = running[i];
     }
+    if (families & SIGNALS) signal_until_the_end();
     for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
     OK(cuDeviceGetDefaultMemPool(&pool, device));
     OK(cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &nothing));

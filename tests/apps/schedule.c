@@ -8,20 +8,24 @@
  *   E k         ends that, launches the graph there and throws it away; one that other threads have put work in is not launched
  *   R k,e       records event e      W k,e  stream k waits for event e      Y e  the thread waits for event e
  *   S k         the thread waits for stream k      D  for its current context      Q k,us  polls stream k every us
+ *   O e,us      polls event e every us; 0, of both: on and on, and gives way in between
  *   H k,us      a host function that takes us
  *   V k,i       the stream waits for flag i      U i  the flag comes
  *   I k,g,us,n  as L; a signal handler comes while a launch waits, and launches, too
  *   J k,g,us,n  as I; the handler leaves the step by siglongjmp
+ *   M k,n,us    a kernel on stream k that spins until those of n ranks do, and takes us from there (simulator only). A process that has
+ *               such steps ends if a round of its thread takes 20 s
  *   X c         context c becomes the thread's current one      N k  makes stream k anew      C c  makes context c anew
  *   P us        sleeps      T  stops the process (SIGSTOP)
  * Results are not looked at: some steps fail behind others, and a schedule goes on. */
 #include "driver.h"
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
-enum { CONTEXTS = 48, STREAMS = 320, EVENTS = 4, FLAGS = 64, THREADS = 64, STEPS = 256, ROUND_NS = 100000, POLLS = 20000, SIGNAL_US = 700 };
+enum { CONTEXTS = 48, STREAMS = 320, EVENTS = 4, FLAGS = 64, THREADS = 64, STEPS = 256, ROUND_NS = 100000, POLLS = 20000, SIGNAL_US = 700, STILL_S = 20, MEETING = 1 };
 struct step {
     char what;
     unsigned long long a, b, c, d;
@@ -36,10 +40,11 @@ struct thread {
     volatile unsigned long calls;          /* of such steps so far, odd within one */
     unsigned long calls_before;
     sigjmp_buf top;
+    volatile unsigned long rounds;
 };
 static struct {
     CUcontext context;
-    CUfunction spin;
+    CUfunction spin, meet;
     CUstream streams[STREAMS];
     CUevent events[EVENTS];
 } all[CONTEXTS];
@@ -52,7 +57,7 @@ static unsigned rounds[FLAGS];
 static __thread unsigned long long captured_stream;
 static __thread size_t captured_launches;
 static __thread struct thread *self;
-static int has_signals;
+static int has_signals, has_meetings;
 
 static CUstream new_stream(unsigned long long number)
 {
@@ -60,16 +65,24 @@ static CUstream new_stream(unsigned long long number)
     cuStreamCreate(&made, number % 2 ? STREAM_NON_BLOCKING : 0);
     return made;
 }
-/* Makes a context with what belongs to it; it is current then. */
+static const char RANKS_PTX[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                ".visible .entry vcuda_meet(.param .u64 who)\n{\n  ret;\n}\n"
+                                ".visible .entry vcuda_spin_ns(.param .u64 ns)\n{\n  ret;\n}\n";
+/* Makes a context with what belongs to it; it is current then. Contexts lie on the GPUs in turn. */
 static void make_context(unsigned long long c)
 {
     CUmodule code = module;
+    CUdevice on;
+    int gpus = 1;
     if (c) {
-        OK(cuCtxCreate_v2(&all[c].context, 0, device));
-        OK(cuModuleLoadData(&code, SPIN_PTX));
+        OK(cuDeviceGetCount(&gpus));
+        OK(cuDeviceGet(&on, (int)(c % gpus)));
+        OK(cuCtxCreate_v2(&all[c].context, 0, on));
     } else
         all[c].context = context;
     OK(cuCtxSetCurrent(all[c].context));
+    if (c || has_meetings) OK(cuModuleLoadData(&code, has_meetings ? RANKS_PTX : SPIN_PTX));
+    if (has_meetings) OK(cuModuleGetFunction(&all[c].meet, code, "vcuda_meet"));
     OK(cuModuleGetFunction(&all[c].spin, code, "vcuda_spin_ns"));
     all[c].streams[0] = STREAM_LEGACY;
     all[c].streams[1] = STREAM_PER_THREAD;
@@ -90,6 +103,16 @@ static CUresult kernel(const struct step *step)
     unsigned long long c = context_of(step->a), ns = step->c * 1000;
     void *params[] = {&ns};
     return cuLaunchKernel(all[c].spin, step->b, 1, 1, 1, 1, 1, 0, all[c].streams[step->a % streams], params, NULL);
+}
+static void meet(const struct step *step)
+{
+    unsigned long long c = context_of(step->a), who = step->c * 1000 | (unsigned long long)MEETING << 32 | step->b << 48;
+    CUcontext before;
+    void *params[] = {&who};
+    cuCtxGetCurrent(&before);
+    cuCtxSetCurrent(all[c].context);
+    OK(cuLaunchKernel(all[c].meet, 1, 1, 1, 1, 1, 1, 0, all[c].streams[step->a % streams], params, NULL));
+    cuCtxSetCurrent(before);
 }
 static void on_signal(int number)
 {
@@ -175,6 +198,11 @@ static void renew_context(unsigned long long c)
     cuCtxDestroy_v2(all[c % contexts].context);
     make_context(c % contexts);
 }
+static void between_polls(unsigned long long us)
+{
+    if (us) usleep(us);
+    else sched_yield();
+}
 static void play(struct step *s)
 {
     switch (s->what) {
@@ -185,6 +213,7 @@ static void play(struct step *s)
     case 'I':
     case 'J': launch_signalled(s); break;
     case 'G': launch_graph(s); break;
+    case 'M': meet(s); break;
     case 'B':
         if (cuStreamBeginCapture_v2(stream_of(s->a), (int)s->b) != SUCCESS) break;
         captured_stream = s->a;
@@ -197,7 +226,10 @@ static void play(struct step *s)
     case 'S': cuStreamSynchronize(stream_of(s->a)); break;
     case 'D': cuCtxSynchronize(); break;
     case 'Q':
-        for (int i = 0; i < POLLS && cuStreamQuery(stream_of(s->a)) == NOT_READY; i++) usleep(s->b);
+        for (int i = 0; i < POLLS && cuStreamQuery(stream_of(s->a)) == NOT_READY; i++) between_polls(s->b);
+        break;
+    case 'O':
+        for (int i = 0; i < POLLS && cuEventQuery(event_of(s->a)) == NOT_READY; i++) between_polls(s->b);
         break;
     case 'H': cuLaunchHostFunc(stream_of(s->a), nap, (void *)(uintptr_t)s->b); break;
     case 'V': cuStreamWaitValue32_v2(stream_of(s->a), flags + 4 * (s->b % FLAGS), ++rounds[s->b % FLAGS], 0); break;
@@ -226,8 +258,22 @@ static void *body(void *of)
         for (int i = 0; i < thread->count; i++) play(&thread->steps[i]);
         /* A round without work must not take forever in virtual time. */
         if (now_ns() - begun < ROUND_NS) usleep(ROUND_NS / 1000);
+        thread->rounds++;
     }
     return NULL;
+}
+/* Ends the process if a rank waits in the same round for too long. */
+static void watch_for_ever(int count)
+{
+    unsigned long rounds[THREADS] = {0};
+    long long since[THREADS];
+    for (int i = 0; i < count; i++) since[i] = now_ns();
+    for (;; usleep(500000))
+        for (int i = 0; i < count; i++) {
+            if (threads[i].rounds != rounds[i]) since[i] = now_ns();
+            rounds[i] = threads[i].rounds;
+            if (now_ns() - since[i] > STILL_S * 1000000000ll) exit(3);
+        }
 }
 /* Reads the script; the number of threads. */
 static int read_script(char *script)
@@ -243,6 +289,7 @@ static int read_script(char *script)
         struct step *step = &threads[count].steps[threads[count].count++];
         step->d = 1;
         has_signals |= *word == 'I' || *word == 'J';
+        has_meetings |= *word == 'M';
         sscanf(word, "%c%llu,%llu,%llu,%llu", &step->what, &step->a, &step->b, &step->c, &step->d);
     }
     return count + 1;
@@ -261,8 +308,11 @@ int main(int argc, char **argv)
     if (failures) return 1;
     printf("started\n");
     fflush(stdout);
-    for (int i = !has_signals; i < count; i++) CHECK(!pthread_create(&threads[i].id, NULL, body, &threads[i]));
+    /* A rank that begins late would be spun for, before there is anything to meet for. */
+    if (has_meetings) usleep(2000000 - now_ns() / 1000 % 1000000);
+    for (int i = !has_signals && !has_meetings; i < count; i++) CHECK(!pthread_create(&threads[i].id, NULL, body, &threads[i]));
     if (has_signals) signal_for_ever(count);
+    if (has_meetings) watch_for_ever(count);
     body(&threads[0]);
     return 1;
 }

@@ -110,6 +110,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
         "fuzz/base.h",
         "fuzz/own.h",
         "fuzz/shared.h",
+        "fuzz/signals.h",
         "hardware/exports.h",
         "hardware/measure.h",
         "hardware/nvml.h",

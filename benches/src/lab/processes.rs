@@ -28,7 +28,16 @@ impl Lab {
             Some(directory) => directory.clone(),
             None => self.make(&of.name, quota)?,
         };
-        let mut command = self.command(&self.program.to_string_lossy());
+        let mut command = match self.offset_s {
+            0 => self.command(&self.program.to_string_lossy()),
+            offset_s => {
+                let mut command = self.command("/usr/bin/env");
+                let offset_s = offset_s.to_string();
+                command.args(["unshare", "--time", "--monotonic", &offset_s, "--boottime", &offset_s]);
+                command.arg(&self.program);
+                command
+            }
+        };
         self.world.take_part(&mut command);
         command
             .args(program)

@@ -72,10 +72,14 @@ typedef struct {
       (CUmemHandle, size_t, CUmemHandle, size_t, size_t, unsigned long long))
 #include "../driver.h"
 #include <fcntl.h>
+#include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <ucontext.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,9 +92,9 @@ static const char CODE[] =
 /* What may be done; a run is told which of them. */
 enum {
     LINEARS = 1, POOLS = 2, PHYSICAL = 4, ARRAYS = 8, GRAPHS = 16, IPC = 32, FILES = 64, EXTERNALS = 128, SHARED_POOLS = 256,
-    CONTEXTS = 512, FORKS = 1024, MULTICASTS = 2048
+    CONTEXTS = 512, FORKS = 1024, MULTICASTS = 2048, SIGNALS = 4096
 };
-enum { THREADS = 4, HELD = 16, STREAMS = 3, OWN_POOLS = 4, FILES_KEPT = 24, PROCESSES = 16 };
+enum { THREADS = 4, HELD = 16, HANDLER_HELD = 4, STREAMS = 3, OWN_POOLS = 4, FILES_KEPT = 24, PROCESSES = 16 };
 #define MIB ((size_t)1 << 20)
 /* The granularity of physical memory. */
 #define PIECE (2 * MIB)
@@ -98,7 +102,7 @@ enum { THREADS = 4, HELD = 16, STREAMS = 3, OWN_POOLS = 4, FILES_KEPT = 24, PROC
 /* The page, in a file that the test maps too. */
 enum { RUN, PARK, END, ASK };
 typedef struct {
-    _Atomic uint32_t command, unused;
+    _Atomic uint32_t command, signals;
     struct { _Atomic uint32_t parked, has_ended; _Atomic uint64_t done, refused; } of[PROCESSES];
 } Page;
 static Page *page;
@@ -168,6 +172,13 @@ typedef struct {
     CUmemoryPool pools[OWN_POOLS];
     int is_exported[OWN_POOLS];
     Held held[HELD];
+    /* Of signal handlers. */
+    pthread_t id;
+    volatile unsigned long calls; /* launches that may wait, odd within one */
+    unsigned long calls_before;
+    unsigned handler_seed;
+    Held handler_held[HANDLER_HELD];
+    sigjmp_buf top;
 } Thread;
 static Thread threads[THREADS];
 

@@ -8,7 +8,11 @@ static const AccessDesc READ_WRITE = {{1, 0}, 3};
 /* Something for the stream to do, so that what is freed behind it is freed later. */
 static void keep_busy(Thread *t, CUstream stream)
 {
-    if (one_in(&t->seed, 3)) MUST(launch(spin, stream, draw(&t->seed) % 8000000));
+    if (!one_in(&t->seed, 3)) return;
+    unsigned ns = draw(&t->seed) % 8000000;
+    t->calls++;
+    MUST(launch(spin, stream, ns));
+    t->calls++;
 }
 
 static CUdeviceptr addresses(size_t bytes)

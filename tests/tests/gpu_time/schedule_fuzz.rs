@@ -13,6 +13,7 @@ mod found;
 mod generate;
 mod judge;
 mod play;
+mod ranks;
 mod script;
 mod shrink;
 mod threads;

@@ -3,12 +3,12 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::io::Read as _;
 
-use libc::{c_int, c_long, timespec};
+use libc::{c_int, c_long, clockid_t, timespec};
 use vcuda_clock::{FutexKey, Table, Thread, Waited, kernel};
 
 use crate::part::{Part, part};
 use crate::signal::signal_self;
-use crate::time::{answer, ns_of, timespec_of};
+use crate::time::{answer, ns_of, table_ns, timespec_of};
 
 /// syscall(2). Arguments beyond those of the call have undefined values, and are passed on.
 #[unsafe(no_mangle)]
@@ -52,7 +52,7 @@ fn really_wait(
     if asked & libc::FUTEX_CMD_MASK != libc::FUTEX_WAIT_BITSET || !is_any {
         return None;
     }
-    let until_ns = ns_at(time)?.saturating_sub(zero_ns(table, asked));
+    let until_ns = table_ns(table, clock_of(asked), ns_at(time)?);
     // Its time is a duration.
     let wait = libc::FUTEX_WAIT | asked & libc::FUTEX_PRIVATE_FLAG;
     let left = timespec_of(until_ns.saturating_sub(table.now_ns()));
@@ -80,9 +80,9 @@ fn wake_those_inside(table: &'static Table, word: usize, operation: usize, value
     }
 }
 
-/// Zero of the clock that a wait goes by, in virtual time (ns).
-fn zero_ns(table: &Table, operation: c_int) -> u64 {
-    if operation & libc::FUTEX_CLOCK_REALTIME == 0 { 0 } else { table.since_1970_ns() }
+/// Clock that a wait goes by.
+fn clock_of(operation: c_int) -> clockid_t {
+    if operation & libc::FUTEX_CLOCK_REALTIME == 0 { libc::CLOCK_MONOTONIC } else { libc::CLOCK_REALTIME }
 }
 
 /// Answers a futex call in virtual time (futex(2)); `None` for operations that no program here uses.
@@ -106,7 +106,7 @@ fn futex(
             Some(wait(table, thread, word, key(), value, everyone, until_ns))
         }
         libc::FUTEX_WAIT_BITSET => {
-            let until_ns = ns_at(time).map(|ns| ns.saturating_sub(zero_ns(table, operation)));
+            let until_ns = ns_at(time).map(|ns| table_ns(table, clock_of(operation), ns));
             Some(wait(table, thread, word, key(), value, mask, until_ns))
         }
         libc::FUTEX_WAKE => isize::try_from(table.wake(thread, key(), everyone, value)).ok(),

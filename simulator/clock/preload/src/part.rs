@@ -1,7 +1,7 @@
 //! Participation of this process in a world, and the identity of its threads there.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU8, Ordering};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -20,6 +20,8 @@ const TAKES_PART: u8 = 4;
 
 static ROLE: AtomicU8 = AtomicU8::new(UNKNOWN);
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+/// What this process's time namespace adds to its clocks (ns).
+static OFFSET_NS: AtomicI64 = AtomicI64::new(0);
 
 /// The thread has no entry yet; one is made at its first call.
 const NEW: u32 = u32::MAX;
@@ -63,6 +65,22 @@ pub(crate) fn part() -> Part {
             number => Part::Takes(table, Thread::of_number(number)),
         },
         _ => Part::None,
+    }
+}
+
+/// What this process's time namespace adds to `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` (ns): the same to both.
+pub(crate) fn namespace_offset_ns() -> i64 {
+    OFFSET_NS.load(Ordering::Relaxed)
+}
+
+/// Finds that offset (time_namespaces(7)), in whole seconds. unshare(2) alone moves only children, and a program that it becomes.
+fn find_namespace_offset() {
+    let [own, of_children] =
+        ["time", "time_for_children"].map(|name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok());
+    let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let seconds = || text.split_ascii_whitespace().nth(1)?.parse::<i64>().ok();
+    if own == of_children {
+        OFFSET_NS.store(seconds().unwrap_or(0) * 1_000_000_000, Ordering::Relaxed);
     }
 }
 
@@ -110,6 +128,7 @@ fn begin() -> u8 {
         (None, None) => (NONE, None),
     };
     if let Some(table) = table {
+        find_namespace_offset();
         TABLE.store(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
     }
     ROLE.store(role, Ordering::Release);

@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, clockid_t, time_t, timespec, timeval, useconds_t};
 use vcuda_clock::{Table, Thread, Waited, kernel};
 
-use crate::part::{Part, part};
+use crate::part::{Part, namespace_offset_ns, part};
 use crate::signal::signal_self;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -50,13 +50,29 @@ fn virtual_ns(clock: clockid_t) -> Option<u64> {
         libc::CLOCK_MONOTONIC
         | libc::CLOCK_MONOTONIC_RAW
         | libc::CLOCK_MONOTONIC_COARSE
-        | libc::CLOCK_BOOTTIME => Some(look(part())?.1),
-        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => {
+        | libc::CLOCK_BOOTTIME
+        | libc::CLOCK_REALTIME
+        | libc::CLOCK_REALTIME_COARSE => {
             let (table, now_ns) = look(part())?;
-            Some(now_ns + table.since_1970_ns())
+            Some(now_ns.saturating_add_signed(ahead_ns(table, clock)))
         }
         _ => None,
     }
+}
+
+/// By how much a clock of this process is ahead of virtual time (ns).
+fn ahead_ns(table: &Table, clock: clockid_t) -> i64 {
+    match clock {
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => {
+            i64::try_from(table.since_1970_ns()).unwrap_or(i64::MAX)
+        }
+        _ => namespace_offset_ns(),
+    }
+}
+
+/// The virtual time at which a clock of this process shows `ns` (ns).
+pub(crate) fn table_ns(table: &Table, clock: clockid_t, ns: u64) -> u64 {
+    ns.saturating_add_signed(-ahead_ns(table, clock))
 }
 
 fn really(number: i64, arguments: [usize; 4]) -> c_int {
@@ -161,8 +177,7 @@ pub unsafe extern "C" fn clock_nanosleep(
     // SAFETY: the caller's promise.
     let ns = ns_of(unsafe { &*time });
     if flags & libc::TIMER_ABSTIME != 0 {
-        let zero_ns = if clock == libc::CLOCK_REALTIME { table.since_1970_ns() } else { 0 };
-        return nap(table, thread, ns.saturating_sub(zero_ns)).0;
+        return nap(table, thread, table_ns(table, clock, ns)).0;
     }
     let (error, left_ns) = nap(table, thread, table.now_ns().saturating_add(ns));
     if error != 0 {

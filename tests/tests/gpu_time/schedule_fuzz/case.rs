@@ -9,7 +9,10 @@
 //! at 4000 stop 0              SIGSTOP to process 0
 //! at 4500 resume 0            SIGCONT
 //! at 5000 kill 0              SIGKILL
+//! at 5100 claim 512           from 5.1 s on its `usage` claims so many busy contexts, and work that is none
 //! at 5200 start 0             the same script, as a new process
+//! gpus 2                      contexts lie on two GPUs in turn (1)
+//! offset 3                    the clocks of every other process of the tenant, of the first one too, are ahead by so much (s)
 //! lies                        its `usage` claims 512 busy contexts
 //! stays                       a process that stops itself is not continued at the next look
 //! ```
@@ -27,6 +30,7 @@ pub(crate) enum Event {
     Resume(usize),
     Kill(usize),
     Start(usize),
+    Claim(u32),
 }
 
 /// The experiment.
@@ -38,6 +42,9 @@ pub(crate) struct Case {
     pub(crate) cap: u32,
     /// Percent.
     pub(crate) neighbour: Option<u32>,
+    pub(crate) gpus: usize,
+    /// Seconds.
+    pub(crate) offset_s: i64,
     pub(crate) scripts: Vec<Script>,
     /// Milliseconds from the beginning, in order.
     pub(crate) events: Vec<(u64, Event)>,
@@ -51,6 +58,12 @@ impl fmt::Display for Case {
         if let Some(percent) = self.neighbour {
             writeln!(f, "neighbour {percent}")?;
         }
+        if self.gpus > 1 {
+            writeln!(f, "gpus {}", self.gpus)?;
+        }
+        if self.offset_s != 0 {
+            writeln!(f, "offset {}", self.offset_s)?;
+        }
         for script in &self.scripts {
             writeln!(f, "process {script}")?;
         }
@@ -61,6 +74,7 @@ impl fmt::Display for Case {
                 Event::Resume(process) => ("resume", *process as u64),
                 Event::Kill(process) => ("kill", *process as u64),
                 Event::Start(process) => ("start", *process as u64),
+                Event::Claim(contexts) => ("claim", u64::from(*contexts)),
             };
             writeln!(f, "at {at_ms} {what} {number}")?;
         }
@@ -82,6 +96,8 @@ impl FromStr for Case {
             lasts_ms: 12_000,
             cap: 0,
             neighbour: None,
+            gpus: 1,
+            offset_s: 0,
             scripts: Vec::new(),
             events: Vec::new(),
             stays: false,
@@ -94,6 +110,8 @@ impl FromStr for Case {
                 "lasts" => case.lasts_ms = rest.parse().map_err(wrong)?,
                 "cap" => case.cap = rest.parse().map_err(wrong)?,
                 "neighbour" => case.neighbour = Some(rest.parse().map_err(wrong)?),
+                "gpus" => case.gpus = rest.parse().map_err(wrong)?,
+                "offset" => case.offset_s = rest.parse().map_err(wrong)?,
                 "process" => case.scripts.push(rest.parse()?),
                 "stays" => case.stays = true,
                 "lies" => case.lies = true,
@@ -109,6 +127,7 @@ impl FromStr for Case {
                         "resume" => Event::Resume(process()?),
                         "kill" => Event::Kill(process()?),
                         "start" => Event::Start(process()?),
+                        "claim" => Event::Claim(number.parse().map_err(wrong)?),
                         _ => return Err(format!("what is {line:?}?")),
                     };
                     case.events.push((at_ms.parse().map_err(wrong)?, event));

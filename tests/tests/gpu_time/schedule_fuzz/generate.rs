@@ -3,6 +3,8 @@
 use fastrand::Rng;
 
 use crate::schedule_fuzz::case::{Case, Event};
+use crate::schedule_fuzz::ranks;
+use crate::schedule_fuzz::script::{Script, Step};
 use crate::schedule_fuzz::threads::script;
 
 /// Features that a case may have; each takes some of those it is allowed. A sum of these is `VCUDA_FUZZ_FAMILIES`.
@@ -37,13 +39,24 @@ pub(crate) mod family {
     pub(crate) const SIGNALS: u32 = 1 << 18;
     /// The tenant claims contexts in its `usage` that it does not have.
     pub(crate) const LIES: u32 = 1 << 19;
+    /// Kernels of ranks on two GPUs wait for each other. Such cases have no neighbour, and no process is stopped or killed: a kernel
+    /// that spins for another one meanwhile cannot be stopped, and is paid for afterwards.
+    pub(crate) const RANKS: u32 = 1 << 20;
+    /// Of such ranks several run on one GPU in one process: such meetings take more than 20 s.
+    pub(crate) const RANKS_TOGETHER: u32 = 1 << 21;
+    /// Processes live in a time namespace of their own.
+    pub(crate) const OFFSETS: u32 = 1 << 22;
+    /// The tenant claims at times to be busy, beside a neighbour: with contexts, and with work that is none. At times it is idle.
+    pub(crate) const CLAIMS: u32 = 1 << 23;
+    /// Threads poll streams and events without sleeping.
+    pub(crate) const POLLS: u32 = 1 << 24;
     pub(crate) const ALL: u32 = (1 << COUNT) - 1;
-    pub(crate) const COUNT: u32 = 20;
+    pub(crate) const COUNT: u32 = 25;
 }
 
-/// Features that are tried by default: all but those known to get through (docs/limits.md: "Work of a process that
-/// stops").
-pub(crate) const USUAL: u32 = family::ALL & !family::LONG_ENDS;
+/// Features that are tried by default: all but those known to break promises (docs/limits.md: "Work of a process that stops";
+/// docs/evidence.md, "Known to miss their goals").
+pub(crate) const USUAL: u32 = family::ALL & !(family::LONG_ENDS | family::RANKS_TOGETHER);
 
 /// Duration of a case (virtual ms); one of many streams or threads, which takes long in real time, too; one of kernels of seconds.
 const LASTS_MS: u64 = 10_000;
@@ -56,6 +69,10 @@ const LONGEST_KILLED_US: u64 = 2_000;
 const LONGEST_LONG_US: u64 = 5_000_000;
 const CAPS: [u32; 5] = [10, 20, 30, 50, 75];
 const NEIGHBOURS: [u32; 4] = [25, 50, 70, 90];
+/// Offsets of clocks (s).
+const OFFSETS_S: [i64; 3] = [100_000, 3, -10];
+/// Contexts that are claimed to be busy.
+const CLAIMED: [u32; 4] = [1, 4, 16, 512];
 /// The first of the features that came later.
 const FIRST_LATER: u32 = 18;
 /// The case of a seed.
@@ -70,7 +87,20 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let taken = (FIRST_LATER..family::COUNT)
         .filter(|_| later.u32(..6) < chance)
         .fold(taken, |sum, bit| sum | 1 << bit);
-    let families = families & taken;
+    // So that a family more changes none of what others draw.
+    let mut values = Rng::with_seed(seed.reverse_bits());
+    let mut families = families & taken;
+    if families & family::CLAIMS != 0 {
+        families |= family::NEIGHBOUR;
+    }
+    if families & family::RANKS != 0 {
+        families &= !(family::NEIGHBOUR
+            | family::STOPS
+            | family::KILLS
+            | family::LONG_ENDS
+            | family::LONG
+            | family::CLAIMS);
+    }
     let has = |family: u32| families & family != 0;
     let longest_us = if has(family::KILLS) && !has(family::LONG_ENDS) {
         LONGEST_KILLED_US
@@ -82,8 +112,11 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
     let neighbour = has(family::NEIGHBOUR).then(|| NEIGHBOURS[random.usize(..NEIGHBOURS.len())]);
     let caps: Vec<u32> = CAPS.into_iter().filter(|cap| cap + neighbour.unwrap_or(0) <= 100).collect();
     let processes = if has(family::PROCESSES) { random.usize(2..4) } else { 1 };
-    let scripts = (0..processes).map(|_| script(&mut random, families, longest_us));
-    let scripts = scripts.collect();
+    let mut scripts: Vec<Script> = if has(family::RANKS) {
+        ranks::scripts(&mut random, families)
+    } else {
+        (0..processes).map(|_| script(&mut random, families, longest_us)).collect()
+    };
     let cap = caps[random.usize(..caps.len())];
     let lasts_ms = if has(family::MANY) {
         LASTS_MANY_MS
@@ -93,9 +126,36 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
         LASTS_MS
     };
     let mut events = events(&mut random, families, processes, &caps);
+    if has(family::CLAIMS) {
+        claims(&mut values, &mut scripts, &mut events);
+    }
     events.retain(|(at_ms, _)| *at_ms < lasts_ms);
     events.sort_by_key(|(at_ms, _)| *at_ms);
-    Case { lasts_ms, cap, neighbour, scripts, events, stays: has(family::LONG_ENDS), lies: has(family::LIES) }
+    Case {
+        lasts_ms,
+        cap,
+        neighbour,
+        offset_s: if has(family::OFFSETS) { OFFSETS_S[values.usize(..OFFSETS_S.len())] } else { 0 },
+        gpus: if has(family::RANKS) { 2 } else { 1 },
+        scripts,
+        events,
+        stays: has(family::LONG_ENDS),
+        lies: has(family::LIES),
+    }
+}
+
+/// Claims that come and go, of processes that pause for seconds half of the time.
+fn claims(random: &mut Rng, scripts: &mut [Script], events: &mut Vec<(u64, Event)>) {
+    for _ in 0..random.u32(1..5) {
+        let at_ms = random.u64(500..LASTS_MS - 1000);
+        events.push((at_ms, Event::Claim(CLAIMED[random.usize(..CLAIMED.len())])));
+        events.push((at_ms + random.u64(50..3000), Event::Claim(0)));
+    }
+    if random.bool() {
+        let pause_us = random.u64(500_000..3_000_000);
+        let threads = scripts.iter_mut().flat_map(|script| &mut script.threads);
+        threads.for_each(|steps| steps.push(Step::new('P', &[pause_us])));
+    }
 }
 
 fn events(random: &mut Rng, families: u32, processes: usize, caps: &[u32]) -> Vec<(u64, Event)> {

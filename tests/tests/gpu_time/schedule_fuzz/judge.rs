@@ -1,7 +1,7 @@
 //! Promises of the limiter, held against the exact record.
 //!
 //! **Of any program**: in no window does the tenant get more than its cap allows, plus what it may have saved (`BURST_NS`), plus
-//! what was in flight ([`in_flight_ns`]), plus what measuring may be wrong by (`ERROR_PERMILLE` of the cap). The worst of all
+//! what was in flight ([`in_flight_ns`]), plus what ranks may owe for kernels that wait for them (`GANG_NS`), plus what measuring may be wrong by (`ERROR_PERMILLE` of the cap). The worst of all
 //! windows is found in one pass: the excess at a moment is that of the moment before, if positive, plus what came since.
 //!
 //! **Of an honest neighbour** beside kernels of at most 100 ms: in each window of `FLOOR_NS` it gets its guarantee but `FLOOR_POINTS`, of the time that switches between
@@ -9,7 +9,7 @@
 //! when they let it go: what the tenant gets so above its cap between two looks is its neighbour's loss.
 
 use crate::schedule_fuzz::case::{Case, Event};
-use crate::schedule_fuzz::play::{Look, MS};
+use crate::schedule_fuzz::play::{GPUS, Look, MS};
 use crate::schedule_fuzz::script::Script;
 
 /// More than a tenant may save for later (ns), alone and beside others: that is 5 and 120 ms (docs/limiter.md).
@@ -27,6 +27,9 @@ const FLOOR_FROM_NS: u64 = 1_000 * MS;
 const FOLLOWED_NS: u64 = 25 * MS;
 /// Work of a process that is killed before it was measured is charged as predicted: so much for each (ns) is in flight then.
 const WINDOW_NS: u64 = 2 * MS;
+/// For how long kernels of ranks may spin before launches go in time (ns): until the first that they wait for goes on debt after a second,
+/// and what launches of a gang may owe then (`WAITED_MOST_NS` of the shim's `gang.rs`).
+const GANG_NS: u64 = 1_500 * MS;
 
 /// Promise that a case broke.
 #[derive(Debug, Clone)]
@@ -109,7 +112,7 @@ fn in_flight_ns(case: &Case) -> u64 {
     let of_event = |(_, event): &(u64, Event)| match event {
         Event::Kill(process) => case.scripts.get(*process).map_or(0, of_process) + WINDOW_NS,
         Event::Cap(_) => FOLLOWED_NS,
-        Event::Stop(_) | Event::Resume(_) | Event::Start(_) => 0,
+        Event::Stop(_) | Event::Resume(_) | Event::Start(_) | Event::Claim(_) => 0,
     };
     all_ns + case.events.iter().map(of_event).sum::<u64>()
 }
@@ -122,20 +125,20 @@ fn is_long(case: &Case) -> bool {
 pub(crate) fn judge(case: &Case, looks: &[Look]) -> Verdict {
     let (alone_ns, beside_ns) = BURST_NS;
     let burst_ns = if case.neighbour.is_some() { beside_ns } else { alone_ns };
-    let allowed_ns = burst_ns + in_flight_ns(case);
-    let (excess_ns, window_ns) = worst_excess(looks);
-    let got_in = |[from, to]: [u64; 2], of: fn(&Look) -> u64| {
-        let at = |ns: u64| looks.iter().find(|look| look.at_ns >= ns).map_or(0, of);
-        at(to).saturating_sub(at(from))
-    };
-    let got_ns = got_in(window_ns, |look| look.tenant_ns);
+    let gang_ns = if case.gpus > 1 { GANG_NS } else { 0 };
+    let allowed_ns = burst_ns + in_flight_ns(case) + gang_ns;
+    let worst = |gpu| (worst_excess(looks, gpu), gpu);
+    let ((excess_ns, window_ns), gpu) =
+        (0..GPUS).rev().map(worst).max_by_key(|((ns, _), _)| *ns).unwrap_or_default();
+    let at = |ns: u64| looks.iter().find(|look| look.at_ns >= ns).map_or(0, |look| look.tenant_ns[gpu]);
+    let got_ns = at(window_ns[1]).saturating_sub(at(window_ns[0]));
     let cap = (excess_ns > allowed_ns).then(|| Broken::Cap {
         window_ns,
         got_ns,
         allowed_ns: got_ns.saturating_sub(excess_ns) + allowed_ns,
         times: excess_ns as f64 / allowed_ns as f64,
     });
-    let whole = |of: fn(&Look) -> u64| {
+    let whole = |of: &dyn Fn(&Look) -> u64| {
         let last = looks.last().map_or((0, 1), |look| (of(look), look.at_ns));
         let first = looks.first().map_or((0, 0), |look| (of(look), look.at_ns));
         100.0 * (last.0 - first.0) as f64 / (last.1 - first.1) as f64
@@ -144,13 +147,13 @@ pub(crate) fn judge(case: &Case, looks: &[Look]) -> Verdict {
         broken: cap.or_else(|| floor(case, looks)),
         excess_ns,
         allowed_ns,
-        tenant: whole(|look| look.tenant_ns),
-        neighbour: whole(|look| look.neighbour_ns),
+        tenant: whole(&|look| look.tenant_ns[gpu]),
+        neighbour: whole(&|look| look.neighbour_ns),
     }
 }
 
-/// The most by which the tenant got more than its cap in any window (ns), and the window.
-fn worst_excess(looks: &[Look]) -> (u64, [u64; 2]) {
+/// The most by which the tenant got more than its cap of a GPU in any window (ns), and the window.
+fn worst_excess(looks: &[Look], gpu: usize) -> (u64, [u64; 2]) {
     let (mut excess_ns, mut since_ns) = (0, 0);
     let mut worst = (0, [0, 1]);
     for pair in looks.windows(2) {
@@ -161,7 +164,7 @@ fn worst_excess(looks: &[Look]) -> (u64, [u64; 2]) {
             since_ns = before.at_ns;
         }
         // What a killed process had since its last sign of life is not in the record.
-        let got_ns = after.tenant_ns.saturating_sub(before.tenant_ns);
+        let got_ns = after.tenant_ns[gpu].saturating_sub(before.tenant_ns[gpu]);
         excess_ns = (excess_ns + got_ns).saturating_sub(allowed_ns);
         if excess_ns > worst.0 {
             worst = (excess_ns, [since_ns, after.at_ns]);
@@ -175,7 +178,7 @@ fn above_cap_ns(looks: &[Look], from: &Look, to: &Look) -> u64 {
     let within = looks.windows(2).filter(|pair| pair[0].at_ns >= from.at_ns && pair[1].at_ns <= to.at_ns);
     let above = within.map(|pair| {
         let of_cap_ns = (pair[1].at_ns - pair[0].at_ns) * u64::from(pair[0].cap) / 100;
-        pair[1].tenant_ns.saturating_sub(pair[0].tenant_ns + of_cap_ns)
+        pair[1].tenant_ns[0].saturating_sub(pair[0].tenant_ns[0] + of_cap_ns)
     });
     above.sum()
 }

@@ -1,21 +1,29 @@
 //! Plays a case in virtual time, and keeps the simulator's exact record of it.
 
+use std::process::Command;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
 use vcuda_benches::lab::{Lab, Load};
+use vcuda_limiter::busy;
 use vcuda_region::DeviceIndex;
 use vcuda_region::slots::Usage;
-use vcuda_tests::{Door, app};
+use vcuda_tests::{Door, app, skip};
 
 use crate::schedule_fuzz::case::{Case, Event};
 
 pub(crate) const MS: u64 = 1_000_000;
+/// Most GPUs of a case.
+pub(crate) const GPUS: usize = 2;
 /// Between two looks at the record (virtual ms).
 const LOOK_MS: u64 = 200;
+/// Between two claims of a tenant (virtual ns).
+const CLAIM_NS: u64 = 10 * MS;
 /// Time in which a tenant begins (virtual ns).
 const BEGINS_NS: u64 = 100 * MS;
 /// Small contexts: a case makes many, and anew.
-const MACHINE: &str = "context_bytes = \"4MiB\"\n[[gpus]]\nmemory_bytes = \"80GiB\"\n";
+const MACHINE: &str = "context_bytes = \"4MiB\"\n";
+const GPU: &str = "[[gpus]]\nmemory_bytes = \"80GiB\"\n";
 /// The honest neighbour: kernels of 1 ms, eight at a time.
 const HONEST: &str = "1 4 | L3,9,1000,8 S3";
 
@@ -24,8 +32,8 @@ const HONEST: &str = "1 4 | L3,9,1000,8 S3";
 pub(crate) struct Look {
     /// Virtual time since the case began (ns).
     pub(crate) at_ns: u64,
-    /// Service of the tenant, dead processes included, and of its neighbour (ns).
-    pub(crate) tenant_ns: u64,
+    /// Service of the tenant, dead processes included, on each GPU, and of its neighbour (ns).
+    pub(crate) tenant_ns: [u64; GPUS],
     pub(crate) neighbour_ns: u64,
     /// Time that switches between contexts took (ns).
     pub(crate) switched_ns: u64,
@@ -38,6 +46,8 @@ struct Stage<'c> {
     case: &'c Case,
     lab: Lab,
     cap: u32,
+    /// Busy contexts that the tenant claims to have.
+    claimed: u32,
     /// The tenant's number, and the process that each script is now, with whether an event has stopped it.
     tenant: usize,
     processes: Vec<Option<(usize, bool)>>,
@@ -55,11 +65,25 @@ pub(crate) fn play(case: &Case) -> Result<Vec<Look>, String> {
     Ok(stage.looks)
 }
 
+/// Offset of the clocks of a script's process (s): of each of them 0 where time namespaces are not permitted.
+fn offset_s(case: &Case, script: usize) -> i64 {
+    static ARE_PERMITTED: LazyLock<bool> = LazyLock::new(|| {
+        let tried = Command::new("unshare").args(["--time", "--monotonic", "7", "true"]).status();
+        let are_permitted = tried.is_ok_and(|status| status.success());
+        if !are_permitted {
+            skip("time namespaces: unshare --time is not permitted or not known here");
+        }
+        are_permitted
+    });
+    if script.is_multiple_of(2) && case.offset_s != 0 && *ARE_PERMITTED { case.offset_s } else { 0 }
+}
+
 type Done = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 impl<'c> Stage<'c> {
     fn new(case: &'c Case) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let mut lab = Lab::new(&app("schedule", Door::Dlsym), MACHINE)?;
+        let mut lab =
+            Lab::new(&app("schedule", Door::Dlsym), &(MACHINE.to_owned() + &GPU.repeat(case.gpus)))?;
         if let Some(percent) = case.neighbour {
             lab.start(Load { quota: &["--cores", &percent.to_string()], program: &[HONEST], processes: 1 })?;
             lab.run_for(500 * MS)?;
@@ -68,12 +92,14 @@ impl<'c> Stage<'c> {
         let scripts: Vec<String> = case.scripts.iter().map(ToString::to_string).collect();
         let cap = case.cap.to_string();
         let (first, others) = scripts.split_first().ok_or("no process")?;
+        lab.shift(offset_s(case, 0));
         let tenant = lab.start(Load { quota: &["--cores", &cap], program: &[first], processes: 1 })?;
         let mut processes = vec![Some((0, false))];
-        for script in others {
+        for (number, script) in (1..).zip(others) {
+            lab.shift(offset_s(case, number));
             processes.push(Some((lab.join(tenant, &["--cores", &cap], &[script])?, false)));
         }
-        Ok(Stage { case, cap: case.cap, lab, tenant, processes, start_ns, looks: Vec::new() })
+        Ok(Stage { case, cap: case.cap, claimed: 0, lab, tenant, processes, start_ns, looks: Vec::new() })
     }
 
     fn run(&mut self) -> Done {
@@ -107,8 +133,27 @@ impl<'c> Stage<'c> {
     }
 
     fn run_until(&self, at_ms: u64) -> Done {
-        let left_ns = (self.start_ns + at_ms * MS).saturating_sub(self.lab.now_ns());
-        Ok(self.lab.run_for(left_ns)?)
+        loop {
+            let left_ns = (self.start_ns + at_ms * MS).saturating_sub(self.lab.now_ns());
+            if self.claimed == 0 || left_ns == 0 {
+                return Ok(self.lab.run_for(left_ns)?);
+            }
+            self.claim()?;
+            self.lab.run_for(left_ns.min(CLAIM_NS))?;
+        }
+    }
+
+    /// Claims that contexts were busy since the last claim, and work in the busy map. (That a manager reports this, `lies` tests.)
+    fn claim(&self) -> Done {
+        if let Ok(usage) = Usage::open(&self.lab.directory(self.tenant)?) {
+            let bucket = usage.bucket(DeviceIndex::new(0).ok_or("no device")?);
+            let now_ns = self.lab.now_ns();
+            let _ = busy::mark(&bucket.busy, now_ns.saturating_sub(CLAIM_NS), now_ns + 2 * CLAIM_NS);
+            bucket.charge(1);
+            bucket.measured_ns.fetch_add(CLAIM_NS, Ordering::Relaxed);
+            bucket.contexts_ns.fetch_add(u64::from(self.claimed) * CLAIM_NS, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn look(&mut self) -> Done {
@@ -116,7 +161,8 @@ impl<'c> Stage<'c> {
         let sum = |tenant: usize| service.get(tenant).map_or(0, |all| all.iter().sum());
         self.looks.push(Look {
             at_ns: self.lab.now_ns() - self.start_ns,
-            tenant_ns: sum(self.tenant),
+            // A tenant on two GPUs has no neighbour.
+            tenant_ns: if self.case.gpus > 1 { self.lab.busy_ns()? } else { [sum(self.tenant), 0] },
             neighbour_ns: if self.case.neighbour.is_some() { sum(0) } else { 0 },
             switched_ns,
             cap: self.cap,
@@ -128,15 +174,13 @@ impl<'c> Stage<'c> {
     fn happen(&mut self, event: Event) -> Done {
         match event {
             Event::Cap(percent) => {
-                // A tenant without processes is not there; the next one is begun with the new cap.
-                if self.processes.iter().any(Option::is_some) {
-                    self.lab.set(self.tenant, &["--cores", &percent.to_string()])?;
-                }
+                self.lab.set(self.tenant, &["--cores", &percent.to_string()])?;
                 self.cap = percent;
                 if let Some(look) = self.looks.last_mut() {
                     look.cap = percent;
                 }
             }
+            Event::Claim(contexts) => self.claimed = contexts,
             Event::Stop(script) => {
                 if let Some((process, by_event)) = self.processes.get_mut(script).and_then(Option::as_mut)
                     && !self.lab.is_stopped(self.tenant, *process)?
@@ -164,6 +208,7 @@ impl<'c> Stage<'c> {
                     && place.is_none()
                 {
                     let cap = self.cap.to_string();
+                    self.lab.shift(offset_s(self.case, script));
                     let process = self.lab.join(self.tenant, &["--cores", &cap], &[&what])?;
                     *place = Some((process, false));
                     if is_alone {

@@ -26,14 +26,14 @@ impl Step {
     fn launches(&self) -> u64 {
         match self.what {
             'L' | 'I' | 'J' => self.number(3),
-            'G' | 'E' => 1,
+            'G' | 'E' | 'M' => 1,
             _ => 0,
         }
     }
 
     /// GPU time of one kernel (ns), and how many there are, if it launches any.
     pub(crate) fn kernels(&self) -> Option<(u64, u64)> {
-        matches!(self.what, 'L' | 'I' | 'J' | 'G').then(|| (self.number(2) * 1000, self.number(3)))
+        matches!(self.what, 'L' | 'I' | 'J' | 'G' | 'M').then(|| (self.number(2) * 1000, self.number(3)))
     }
 }
 
@@ -115,7 +115,9 @@ impl Script {
             let round_ns = kernels.map(|(ns, count)| ns * count).sum::<u64>();
             let drains = |step: &Step| match step.what {
                 'D' => true,
-                'S' | 'Q' => gates.contains(&step.number(0)),
+                'S' => gates.contains(&step.number(0)),
+                // Without sleeping, not for so long.
+                'Q' => step.number(1) > 0 && gates.contains(&step.number(0)),
                 _ => false,
             };
             // Rounds go on while the first kernel waits, each paid as predicted.

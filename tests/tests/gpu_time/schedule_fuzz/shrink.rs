@@ -3,6 +3,7 @@
 use crate::schedule_fuzz::case::{Case, Event};
 use crate::schedule_fuzz::judge::{Broken, judge};
 use crate::schedule_fuzz::play::play;
+use crate::schedule_fuzz::script::Step;
 
 /// Shortest duration of a case (virtual ms).
 const SHORTEST_MS: u64 = 1_500;
@@ -46,7 +47,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     let mut add = |change: &dyn Fn(&mut Case)| {
         let mut smaller = case.clone();
         change(&mut smaller);
-        if smaller != *case {
+        if smaller != *case && gang(&smaller) == gang(case) {
             all.push(smaller);
         }
     };
@@ -59,6 +60,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     add(&|case| case.events.clear());
     add(&|case| case.neighbour = None);
     add(&|case| case.lies = false);
+    add(&|case| case.offset_s = 0);
     for script in 0..case.scripts.len() {
         let threads = case.scripts[script].threads.len();
         if threads > 2 {
@@ -90,10 +92,20 @@ fn candidates(case: &Case) -> Vec<Case> {
     all
 }
 
+/// Kernels of ranks, which all wait if one is left out, and where they run: by contexts and streams of their process.
+fn gang(case: &Case) -> Vec<(u64, u64, &Step)> {
+    let steps = case
+        .scripts
+        .iter()
+        .flat_map(|script| script.threads.iter().flatten().map(move |step| (script, step)));
+    let meetings = steps.filter(|(_, step)| step.what == 'M');
+    meetings.map(|(script, step)| (script.contexts, script.streams, step)).collect()
+}
+
 fn remove_script(case: &mut Case, script: usize) {
     case.scripts.remove(script);
     case.events.retain_mut(|(_, event)| match event {
-        Event::Cap(_) => true,
+        Event::Cap(_) | Event::Claim(_) => true,
         Event::Stop(process) | Event::Resume(process) | Event::Kill(process) | Event::Start(process) => {
             let is_other = *process != script;
             *process -= usize::from(*process > script);

@@ -46,7 +46,7 @@ pub(crate) fn script(random: &mut Rng, families: u32, longest_us: u64) -> Script
 }
 
 /// Between two numbers; each order of magnitude as often as another.
-fn log_uniform(random: &mut Rng, least: u64, most: u64) -> u64 {
+pub(crate) fn log_uniform(random: &mut Rng, least: u64, most: u64) -> u64 {
     let (least, most) = ((least as f64).ln(), (most as f64).ln());
     (least + random.f64() * (most - least)).exp() as u64
 }
@@ -117,6 +117,15 @@ impl Maker<'_> {
         let stream = self.stream();
         match self.random.u8(..12) {
             0..3 => steps.push(self.launches(stream)),
+            3 if self.has(family::POLLS) => {
+                let event = self.event();
+                if self.random.bool() {
+                    steps.push(Step::new('Q', &[stream, 0]));
+                } else {
+                    steps.push(Step::new('R', &[stream, event]));
+                    steps.push(Step::new('O', &[event, 0]));
+                }
+            }
             3 => steps.push(Step::new('S', &[stream])),
             4 => steps.push(Step::new('P', &[log_uniform(self.random, 10, 20_000)])),
             5 if self.has(family::GRAPHS) => {

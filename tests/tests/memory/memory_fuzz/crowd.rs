@@ -10,6 +10,9 @@ use vcuda_tests::{Door, Fixture, Running, Tenant, app, eventually};
 /// Maximum number of processes, and threads of each (`tests/apps/fuzz/base.h`).
 const PLACES: u64 = 16;
 const THREADS: u32 = 4;
+/// Family of signal handlers (`tests/apps/fuzz/base.h`), and the share of the GPU's time (percent) for which launches wait then.
+pub(crate) const SIGNALS: u32 = 4096;
+const CORES: &str = "50";
 /// Memory of a process after all frees: its context (bytes).
 const CONTEXT: u64 = 8 << 20;
 /// Time for which a new process waits for its context's memory.
@@ -62,7 +65,9 @@ impl<'b> Crowd<'b> {
     /// A tenant with this quota (bytes) without processes. The seed determines the choices; the kernel determines how
     /// threads and processes interleave.
     pub(crate) fn new(fixture: &'b Fixture, quota_bytes: u64, families: u32, seed: u64) -> Self {
-        let tenant = fixture.keep("fuzz", &["--memory", &format!("{quota_bytes}B")]);
+        let memory = format!("{quota_bytes}B");
+        let quota = ["--memory", &memory, "--cores", CORES];
+        let tenant = fixture.keep("fuzz", if families & SIGNALS == 0 { &quota[..2] } else { &quota });
         let folder = fixture.home().join("sockets");
         std::fs::create_dir(&folder).unwrap();
         let page = File::options()
@@ -225,6 +230,13 @@ impl<'b> Crowd<'b> {
     pub(crate) fn done_and_refused(&self) -> (u64, u64) {
         let sum = |offset| (0..PLACES).map(|place| self.long(place, offset)).sum();
         (sum(8), sum(16))
+    }
+
+    /// Number of signal handlers that have called the driver, over all processes.
+    pub(crate) fn signals(&self) -> u32 {
+        let mut word = [0; 4];
+        self.page.read_exact_at(&mut word, 4).unwrap();
+        u32::from_ne_bytes(word)
     }
 
     /// Text that reproduces this run.
