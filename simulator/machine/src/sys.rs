@@ -127,6 +127,15 @@ pub(crate) fn open_in(directory: &File, name: &str, flags: OFlag) -> io::Result<
     Ok(fcntl::openat(directory, name, flags | OFlag::O_CLOEXEC, mode)?.into())
 }
 
+/// Opens a named pipe of `directory`, which is made (mode 0600) if there is none. With both ends in one description, the call does
+/// not wait.
+pub(crate) fn open_pipe_in(directory: &File, name: &str) -> io::Result<File> {
+    match unistd::mkfifoat(directory, name, Mode::S_IRUSR | Mode::S_IWUSR) {
+        Ok(()) | Err(Errno::EEXIST) => open_in(directory, name, OFlag::O_RDWR),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Removes a file of `directory`.
 pub(crate) fn remove_in(directory: &File, name: &str) -> io::Result<()> {
     Ok(unistd::unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?)
