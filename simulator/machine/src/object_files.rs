@@ -106,7 +106,7 @@ impl ObjectFiles {
 
     /// A descriptor that keeps the object, and that no process can import.
     pub(crate) fn export_range(&self, object: u64) -> io::Result<File> {
-        let file = sys::open_pipe_in(&self.opened()?.directory, RANGES)?;
+        let file = sys::open_in(&self.opened()?.directory, RANGES, OFlag::O_RDWR)?;
         lock::share(&file, MARKS + object)?;
         Ok(file)
     }
