@@ -22,6 +22,12 @@ pub(crate) fn is_writable(path: &Path) -> bool {
     unistd::access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
+/// Whether there is a process with this PID, which may be a zombie.
+pub(crate) fn is_process(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    nix::sys::signal::kill(unistd::Pid::from_raw(pid), None) != Err(Errno::ESRCH)
+}
+
 /// Real user id of this process.
 pub(crate) fn user_id() -> u32 {
     unistd::getuid().as_raw()
