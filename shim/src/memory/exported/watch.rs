@@ -44,8 +44,9 @@ impl Watch {
 
     /// Whether a descriptor that was added with `key` is open anywhere; `None` if the list cannot be read.
     pub(super) fn is_open(&self, key: ObjectKey) -> Option<bool> {
-        let list = self.list()?;
-        Some(list.lines().filter_map(key_in).any(|first| first == key.lock_offset()))
+        // `tfd:        3 events:       18 data: 4000000000000005  pos:0 ino:9ec18f sdev:fe00000`
+        let entry = format!("data: {:x} ", key.lock_offset());
+        Some(self.list()?.contains(&entry))
     }
 
     pub(super) fn is_there(&self) -> bool {
@@ -56,11 +57,4 @@ impl Watch {
         let (found, list) = ofd_key::read_all(self.epoll)?;
         (found.key == self.key).then_some(list)
     }
-}
-
-/// The key in a line: `tfd:        3 events:       18 data: 4000000000000005  pos:0 ino:9ec18f sdev:fe00000`.
-fn key_in(line: &str) -> Option<u64> {
-    let mut words = line.strip_prefix("tfd:")?.split_whitespace();
-    words.find(|word| *word == "data:")?;
-    u64::from_str_radix(words.next()?, 16).ok()
 }
