@@ -3,6 +3,8 @@
 #include "driver.h"
 #include <pthread.h>
 #define BEYOND ((size_t)1 << 40)
+static CUstream beside;
+static CUmemoryPool pool;
 static CUresult linear(void)
 {
     CUdeviceptr p;
@@ -25,7 +27,31 @@ static CUresult array(void)
     ArrayDescriptor shape = {1 << 20, 1 << 20, 0x20 /* CU_AD_FORMAT_FLOAT */, 1};
     return cuArrayCreate_v2(&a, &shape);
 }
-static CUresult (*const kinds[])(void) = {linear, managed, pitched, array};
+static CUresult mipmap(void)
+{
+    CUmipmappedArray m;
+    Array3DDescriptor shape = {1 << 20, 1 << 20, 0, 0x20, 1, 0};
+    return cuMipmappedArrayCreate(&m, &shape, 1);
+}
+static CUresult physical(void)
+{
+    static const AllocationProp HERE = {.type = 1, .location = {1, 0}};
+    CUmemHandle handle;
+    return cuMemCreate(&handle, BEYOND, &HERE, 0);
+}
+/* In a stream that is not captured. */
+static CUresult ordered(void)
+{
+    CUdeviceptr p;
+    return cuMemAllocAsync(&p, BEYOND, beside);
+}
+static CUresult from_pool(void)
+{
+    CUdeviceptr p;
+    return cuMemAllocFromPoolAsync(&p, BEYOND, pool, beside);
+}
+static CUresult (*const kinds[])(void) = {linear, managed, pitched, array, mipmap, physical, ordered, from_pool};
+enum { KINDS = sizeof kinds / sizeof *kinds };
 static CUresult (*asked)(void);
 static void *ask(void *unused)
 {
@@ -37,7 +63,9 @@ int main(void)
     setup();
     CUstream s;
     OK(cuStreamCreate(&s, STREAM_NON_BLOCKING));
-    for (int kind = 0; kind < 4; kind++)
+    OK(cuStreamCreate(&beside, STREAM_NON_BLOCKING));
+    OK(cuDeviceGetDefaultMemPool(&pool, device));
+    for (int kind = 0; kind < KINDS; kind++)
         for (int mode = CAPTURE_GLOBAL; mode <= CAPTURE_RELAXED; mode++)
             for (int other = 0; other < 2; other++) {
                 CUgraph graph = NULL;

@@ -10,7 +10,7 @@ use crate::memory::overhead::{ManagedCharge, WatchedAllocation};
 use crate::memory::reserve::Reserved;
 use crate::memory::state;
 use crate::runtime::capture;
-use crate::runtime::shim::devices::{Device, current_context};
+use crate::runtime::shim::devices::{Denied, Device, current_context};
 use crate::runtime::shim::{self, Shim};
 
 /// Properties of these handlers that the table needs.
@@ -92,7 +92,13 @@ fn paying<A>(address: *mut A, bytes: u64) -> Result<(&'static Shim, &'static Dev
 /// The driver's answer if a capture does; else they do not fit.
 #[inline(always)]
 pub(super) fn reserve(device: &'static Device, bytes: u64) -> Result<Reserved, CUerror> {
-    device.reserve(bytes).map_err(|denied| capture::forbids_allocation().unwrap_or(denied.into()))
+    device.reserve(bytes).map_err(refused)
+}
+
+/// The answer to an allocation, of a kind that a capture may forbid, that does not fit: the driver's if a capture does.
+#[cold]
+pub(super) fn refused(denied: Denied) -> CUerror {
+    capture::forbids_allocation().unwrap_or(denied.into())
 }
 
 #[inline]

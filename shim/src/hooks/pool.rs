@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use vcuda_driver_api::prelude::*;
 
+use super::memory::refused;
 use super::table::Handlers;
 use crate::driver::saved_answer::is_there;
 use crate::driver::{Bypass, Call, Handled, Relaxed, real};
@@ -224,9 +225,10 @@ fn counted(
         }
     };
     let is_first_managed = bytes > 0 && pool_account.is_managed() && pool_account.is_empty();
-    let promise = pool_account.promise(bytes)?;
+    let promise = pool_account.promise(bytes);
     // The application's own call is made in the thread's own mode.
     drop(relaxed);
+    let promise = promise.map_err(refused)?;
     if is_first_managed {
         // An empty pool takes all of the request from the GPU, so that the figures before and after can be compared.
         shim.accounts().overhead.watch_managed(pool_account.device, bytes, ask)?;

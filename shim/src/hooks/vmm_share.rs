@@ -56,9 +56,8 @@ pub(super) fn export(
     }
 }
 
-/// `cuMemGetHandleForAddressRange`: a descriptor of memory of `cuMemAlloc`, or of what is mapped there. NVIDIA does not say
-/// whether it keeps memory that is freed: it counts as long as the descriptor is open (docs/hardware.md, "descriptors of
-/// address ranges").
+/// `cuMemGetHandleForAddressRange`: a dma-buf of memory of `cuMemAlloc`, or of what is mapped there. It keeps memory that is
+/// freed, which counts as long as it is open (docs/hardware.md, "descriptors of address ranges").
 pub(super) fn export_range(
     call: &Call<'_, CUresult>,
     place: *mut c_void,
@@ -110,7 +109,7 @@ fn name_exported(shim: &Shim, backing: &Backing, file: c_int) -> Result<(), Deni
 /// The key under which memory is exported as a descriptor, and the descriptors that keep it from then on.
 fn key_and_keeper(shim: &Shim, named: Option<OfdKey>, file: c_int) -> Result<(ObjectKey, Outlives), Denied> {
     match named {
-        Some(named) => Ok((named.key, shim.accounts().exported.keeper(file))),
+        Some(named) => Ok((named.key, shim.accounts().exported.keeper(file, named.key))),
         // A file without locks: no process can tell whether it is open.
         None => ObjectKey::unique().map(|key| (key, Outlives::UNPROVABLE)).map_err(|_| Denied),
     }

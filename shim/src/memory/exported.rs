@@ -8,6 +8,9 @@
 //! the driver has open in every process, and each process can open that inode anew (docs/hardware.md, "exported
 //! descriptors"). If no such description can be opened, nothing is proved, and the memory stays counted.
 //!
+//! A dma-buf is no file that could be opened anew. The process that made it watches it (`exported/watch.rs`). What such a
+//! process leaves behind is released once one process is left, and the kernel lists no lock of the object.
+//!
 //! The kernel drops the lock before the driver has released the memory. So the bytes are free for other allocations
 //! only [`RELEASED_AFTER_NS`] after the answer was first "closed".
 
@@ -16,9 +19,11 @@ use std::os::fd::IntoRawFd;
 
 use parking_lot::Mutex;
 use vcuda_region::clock;
-use vcuda_region::shared::descriptors::{inode_of, is_locked, open};
+use vcuda_region::shared::descriptors::{inode_of, is_listed, is_locked, open};
 use vcuda_region::shared::{ObjectKey, Outlives, Unheld};
 use vcuda_region::slots::{RELEASED_AFTER_NS, Usage};
+
+use watch::Watch;
 
 /// The state of an object's descriptors, by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,19 +44,24 @@ pub(crate) struct Exported(Mutex<State>);
 struct State {
     /// This process's own description of each inode, as a descriptor.
     descriptions: Vec<(Outlives, c_int)>,
+    /// Where this process watches descriptors that no process can open anew.
+    watch: Option<Watch>,
     /// Objects without an open descriptor, and the time since which that is known (ns).
     closed: Vec<(ObjectKey, u64)>,
 }
 
 impl Exported {
-    /// The inode that keeps the memory of an exported descriptor `file`. Opens a description of that inode now, while
-    /// it can be reached.
-    pub(crate) fn keeper(&self, file: c_int) -> Outlives {
-        let Some(keeper) = inode_of(file) else {
-            return Outlives::UNPROVABLE;
-        };
-        self.0.lock().description_of(keeper);
-        keeper
+    /// What keeps the memory of an exported descriptor `file`, which carries `key`: its inode, of which a description is
+    /// opened now, while it can be reached, or what a watch sees.
+    pub(crate) fn keeper(&self, file: c_int, key: ObjectKey) -> Outlives {
+        let mut state = self.0.lock();
+        match inode_of(file) {
+            Some(keeper) => {
+                state.description_of(keeper);
+                keeper
+            }
+            None => state.watch(file, key).unwrap_or(Outlives::UNPROVABLE),
+        }
     }
 
     /// Ends objects whose release is proved. If `may_wait`, it waits for objects that were closed a moment ago, for
@@ -94,19 +104,29 @@ impl State {
     }
 
     fn descriptors_of(&mut self, object: &Unheld, usage: &Usage) -> Descriptors {
-        if object.outlives == Outlives::UNPROVABLE {
-            // Unknown while another process lives, which may have a descriptor; the asking one has none.
+        let first = object.key.lock_offset();
+        let watch = self.watch.as_ref().filter(|watch| watch.keeper() == object.outlives);
+        let is_open = if object.outlives.is_of_inode() {
+            self.description_of(object.outlives).and_then(|description| is_locked(description, first))
+        } else if let Some(is_open) = watch.and_then(|watch| watch.is_open(object.key)) {
+            Some(is_open)
+        } else {
+            // Unknown while another process lives, which may have a descriptor. The list of locks may miss one.
             let is_alone = usage.processes().nth(1).is_none();
-            return if is_alone { Descriptors::Closed } else { Descriptors::Unknown };
-        }
-        let Some(description) = self.description_of(object.outlives) else {
-            return Descriptors::Unknown;
+            is_listed(first).filter(|is_listed| *is_listed || is_alone)
         };
-        match is_locked(description, object.key.lock_offset()) {
+        match is_open {
             Some(true) => Descriptors::Open,
             Some(false) => Descriptors::Closed,
             None => Descriptors::Unknown,
         }
+    }
+
+    /// Watches a descriptor with `key` from now on. `None` if the kernel cannot.
+    fn watch(&mut self, file: c_int, key: ObjectKey) -> Option<Outlives> {
+        // A program that closes all descriptors closes the watch too: what it saw stays counted.
+        self.watch = self.watch.take().filter(Watch::is_there).or_else(Watch::new);
+        self.watch.as_ref()?.add(file, key)
     }
 
     /// This process's own description of an inode.
@@ -122,6 +142,8 @@ impl State {
         Some(opened)
     }
 }
+
+mod watch;
 
 #[cfg(test)]
 mod tests;

@@ -85,11 +85,25 @@ fn set(file: c_int, lock: Lock) -> bool {
     unsafe { libc::fcntl(file, libc::F_OFD_SETLK, &raw const words) == 0 }
 }
 
-/// The lock with the key of the descriptor's object. If two processes have set one at once, the lowest counts.
-fn lock_of(file: c_int) -> Option<Lock> {
+/// What the kernel tells of a descriptor, with its key.
+pub(crate) fn read_all(file: c_int) -> Option<(OfdKey, String)> {
+    let words = info_of(file)?;
+    lock_among(&words).map(|lock| (OfdKey::from_lock(lock), words))
+}
+
+fn info_of(file: c_int) -> Option<String> {
     let mut words = String::new();
     let mut info = std::fs::File::open(own_file(&format!("fdinfo/{file}"))).ok()?;
     info.read_to_string(&mut words).ok()?;
+    Some(words)
+}
+
+fn lock_of(file: c_int) -> Option<Lock> {
+    lock_among(&info_of(file)?)
+}
+
+/// The lock with the key of the descriptor's object. If two processes have set one at once, the lowest counts.
+fn lock_among(words: &str) -> Option<Lock> {
     words.lines().filter_map(|line| lock_in(line.strip_prefix("lock:")?.split_once(':')?.1)).min()
 }
 

@@ -3,7 +3,7 @@
 //! The kernel ends a mapping with its process, in any way and in any PID namespace, and a child of `fork` does not get it
 //! (`MADV_DONTFORK`). Nothing else ends the lock: a process that closes all its descriptors, as a daemon does, is as alive as
 //! before. A second byte per slot has a record lock, by which others know the holder's PID; it goes with any descriptor of the
-//! file.
+//! file. A mapping can outlive its process for a moment: without the record lock, the process is looked at, too (`holder.rs`).
 
 use crate::layout::{CLIENTS, WRITERS};
 use crate::sys::{self, lock};
@@ -14,6 +14,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
+
+mod holder;
 
 /// Slots of this process, and access to the state of others.
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Liveness {
         if lock::guard(file, slot).is_err() {
             return false;
         }
+        holder::note(file, slot);
         let _ = lock::hold(file, PIDS + slot);
         true
     }
@@ -108,7 +111,7 @@ impl Liveness {
         if slots.own.lock().contains(&slot) {
             return true;
         }
-        let is_held = slots.file().map(|file| lock::is_held(file, slot));
+        let is_held = slots.file().map(|file| lock::is_held(file, slot) && !holder::has_ended(file, slot));
         // The second look: another thread may have closed the descriptor, and its number may be another file's.
         self.path.is_some() && (is_held != Some(false) || slots.file().is_none())
     }

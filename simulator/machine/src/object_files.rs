@@ -9,6 +9,9 @@
 //! number, and a read lock on the byte of that number. The kernel drops the lock with the last descriptor, even one in a
 //! message. All files are opened relative to the directory's descriptor, so that a process that changed its root finds
 //! them.
+//!
+//! The descriptor of an address range, a dma-buf on a real driver, can be polled, and is no file that could be opened anew
+//! (docs/hardware.md, "descriptors of address ranges"). Here it is an opening of a named pipe, with that lock.
 
 use crate::sys::{self, lock};
 use nix::fcntl::OFlag;
@@ -23,6 +26,7 @@ const MARKS: u64 = 1 << 61;
 /// First byte for the locks of the processes' descriptors of the driver, by client.
 const DRIVERS: u64 = 1 << 62;
 const CONTROL: &str = "control";
+const RANGES: &str = "ranges";
 
 #[derive(Debug)]
 pub(crate) struct ObjectFiles {
@@ -31,11 +35,12 @@ pub(crate) struct ObjectFiles {
     opened: OnceLock<Opened>,
 }
 
-/// The directory and its control file, open since the first use.
+/// The directory, its control file and its pipe, open since the first use.
 #[derive(Debug)]
 struct Opened {
     directory: File,
     control: File,
+    ranges: File,
 }
 
 impl Opened {
@@ -43,9 +48,11 @@ impl Opened {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let directory = File::open(path)?;
         let control = sys::open_in(&directory, CONTROL, OFlag::O_RDWR | OFlag::O_CREAT)?;
+        let ranges = sys::open_pipe_in(&directory, RANGES)?;
         // Another user's are shared already.
-        let _ = crate::store::share(&directory).and_then(|()| crate::store::share(&control));
-        Ok(Opened { directory, control })
+        let files = [&directory, &control, &ranges];
+        let _ = files.into_iter().try_for_each(crate::store::share);
+        Ok(Opened { directory, control, ranges })
     }
 }
 
@@ -97,6 +104,13 @@ impl ObjectFiles {
         Ok(file)
     }
 
+    /// A descriptor that keeps the object, and that no process can import.
+    pub(crate) fn export_range(&self, object: u64) -> io::Result<File> {
+        let file = sys::open_in(&self.opened()?.directory, RANGES, OFlag::O_RDWR)?;
+        lock::share(&file, MARKS + object)?;
+        Ok(file)
+    }
+
     /// A client's descriptor of the driver, as a real driver's of `/dev/nvidiactl`: closed on `exec`, inherited by a child
     /// without `exec`.
     pub(crate) fn open_driver(&self, client: u64) -> io::Result<File> {
@@ -110,9 +124,11 @@ impl ObjectFiles {
         self.opened().is_ok_and(|opened| lock::is_held(&opened.control, DRIVERS + client))
     }
 
-    /// Whether a descriptor from `export` is open in any process. Unknown counts as open.
+    /// Whether a descriptor from `export` or `export_range` is open in any process. Unknown counts as open.
     pub(crate) fn has_descriptors(&self, object: u64) -> bool {
-        self.opened().is_ok_and(|opened| lock::is_held(&opened.control, MARKS + object))
+        self.opened().is_ok_and(|opened| {
+            [&opened.control, &opened.ranges].into_iter().any(|file| lock::is_held(file, MARKS + object))
+        })
     }
 
     /// The object that an exported descriptor refers to.

@@ -22,6 +22,12 @@ pub(crate) fn is_writable(path: &Path) -> bool {
     unistd::access(path, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
+/// Whether there is a process with this PID, which may be a zombie.
+pub(crate) fn is_process(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else { return false };
+    nix::sys::signal::kill(unistd::Pid::from_raw(pid), None) != Err(Errno::ESRCH)
+}
+
 /// Real user id of this process.
 pub(crate) fn user_id() -> u32 {
     unistd::getuid().as_raw()
@@ -125,6 +131,15 @@ pub(crate) fn reserve(file: &File, start: u64, length: u64) -> io::Result<()> {
 pub(crate) fn open_in(directory: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     Ok(fcntl::openat(directory, name, flags | OFlag::O_CLOEXEC, mode)?.into())
+}
+
+/// Opens a named pipe of `directory`, which is made (mode 0600) if there is none. With both ends in one description, the call does
+/// not wait.
+pub(crate) fn open_pipe_in(directory: &File, name: &str) -> io::Result<File> {
+    match unistd::mkfifoat(directory, name, Mode::S_IRUSR | Mode::S_IWUSR) {
+        Ok(()) | Err(Errno::EEXIST) => open_in(directory, name, OFlag::O_RDWR),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Removes a file of `directory`.

@@ -118,11 +118,10 @@ fn get_range_handle(
         return Err(CUerror::NOT_SUPPORTED);
     }
     let descriptor = match range.kind {
-        Kind::Device => share(&range, Sort::Linear as u64)?.export()?,
-        Kind::Mapped(handle) => crate::object::vmm::mapped(handle)
-            .ok_or(CUerror::INVALID_VALUE)?
-            .export()
-            .map_err(|_| CUerror::NOT_SUPPORTED)?,
+        Kind::Device => share(&range, Sort::Linear as u64)?.export_range()?,
+        Kind::Mapped(handle) => {
+            crate::object::vmm::mapped(handle).ok_or(CUerror::INVALID_VALUE)?.export_range()?
+        }
         _ => return Err(CUerror::INVALID_VALUE),
     };
     put(place.cast::<c_int>(), descriptor.into_raw_fd())

@@ -127,6 +127,12 @@ impl Shared {
         file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
     }
 
+    /// A dma-buf, which keeps the object likewise.
+    pub(crate) fn export_range(&self) -> Result<OwnedFd, CUerror> {
+        let file = process()?.client.object_export_range(self.id);
+        file.map(OwnedFd::from).map_err(|_| CUerror::OPERATING_SYSTEM)
+    }
+
     /// Holds memory of another interface, given as a file. Its first `bytes` are taken from the device with the first
     /// hold in any process. Errors: `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if others hold fewer bytes
     /// of it.

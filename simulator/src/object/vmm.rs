@@ -135,6 +135,15 @@ impl Physical {
         }
     }
 
+    /// A dma-buf of the memory. Errors: `CUDA_ERROR_NOT_SUPPORTED` for memory not made exportable;
+    /// `CUDA_ERROR_OPERATING_SYSTEM`.
+    pub(crate) fn export_range(&self) -> Result<OwnedFd, CUerror> {
+        match &self.memory {
+            Memory::Own(_) | Memory::Unpaid(_) => Err(CUerror::NOT_SUPPORTED),
+            Memory::Shared(shared) => shared.export_range(),
+        }
+    }
+
     fn contents(&self) -> BorrowedFd<'_> {
         match &self.memory {
             Memory::Own(file) | Memory::Unpaid(file) => file.as_fd(),

@@ -122,9 +122,9 @@ pub(crate) fn reject_if_context_captures(context: &Context) -> CUresult {
 /// documentation names `cudaMalloc` as an example and gives no list. docs/hardware.md, "calls during a capture".
 /// Unsafe: `cuMemAlloc` and its relatives, `cuMemFree`, arrays and page-locked memory made and freed, synchronous
 /// copies and sets, and the queries of and waits for events and streams (`cuEventQuery` is widely known to break
-/// captures of other threads). Safe: virtual memory management, modules, making and ending streams and events, and all
-/// that is put into a stream. Error: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, if a capture prohibits it, which is then
-/// invalidated.
+/// captures of other threads). Safe: virtual memory management (reported there), modules, making and ending streams and
+/// events, and all that is put into a stream. Error: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`, if a capture prohibits it,
+/// which is then invalidated.
 #[inline]
 pub(crate) fn reject_unsafe_call() -> CUresult {
     if !is_any_open() {

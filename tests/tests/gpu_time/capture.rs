@@ -68,7 +68,8 @@ fn captures_survive_where_hardly_anything_is_safe() {
     same_answers(&program, &format!("[driver]\ncapture_invalidating = {names:?}"));
 }
 
-/// The driver refuses such a call for the capture before it looks at its memory, and so before the quota.
+/// Each kind of allocation that is counted before the driver is asked. The driver refuses an unsafe one for the capture before it looks
+/// at its memory, and so before the quota.
 #[test]
 fn an_allocation_beyond_the_quota_gets_the_captures_answer() {
     same_answers(&app("refused_in_capture", Door::Dlsym), "");

@@ -11,6 +11,7 @@ mod conformance;
 mod coverage;
 mod devices;
 mod doors;
+mod filtered;
 mod hostile;
 #[cfg(target_arch = "x86_64")]
 mod interposed;

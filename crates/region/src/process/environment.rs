@@ -19,6 +19,9 @@ const VARIABLES_MAX: usize = 6 << 20;
 /// In the middle of `execve` a process already has its new memory, but the kernel notes only then where the variables
 /// lie, their end last (Linux, `create_elf_tables` in `fs/binfmt_elf.c`). Until then `environ` is empty, and posix_spawn
 /// returns within that moment. So an empty file is read again until the program is started, for at most a second.
+///
+/// Before its `execve` a child of posix_spawn shows its parent's variables, whose memory it shares. That does no harm: the
+/// parent, which waits meanwhile, says the same, and the child has no context and no slot yet.
 pub fn environment(folder: &Path) -> io::Result<Vec<u8>> {
     let deadline_ns = now_ns() + START_TIME_NS;
     loop {

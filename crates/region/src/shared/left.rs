@@ -34,9 +34,8 @@ impl Left {
     pub(crate) fn of_bytes(state: u64, record: &[u8]) -> Option<Self> {
         let state = State(state);
         let outlives = Outlives::of_word(word(record, offset_of!(ObjectRecord, outlives)));
-        let is_askable = outlives != Outlives::NOTHING && outlives != Outlives::UNPROVABLE;
         let key = offset_of!(ObjectRecord, key);
-        (state.is_granted() && is_askable).then_some(())?;
+        (state.is_granted() && outlives.is_of_inode()).then_some(())?;
         Some(Self {
             key: ObjectKey::from_parts(word(record, key), word(record, key + 8)),
             outlives,

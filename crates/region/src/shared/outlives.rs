@@ -12,7 +12,7 @@ pub struct Outlives(u64);
 
 const NOTHING: u64 = 0;
 const UNPROVABLE: u64 = 1;
-/// Set in the word of an inode, so that it differs from both constants.
+/// Set in the word of an inode, so that it differs from all others.
 const INODE: u64 = 2;
 
 impl Outlives {
@@ -26,6 +26,17 @@ impl Outlives {
         let identity = [device.to_le_bytes(), inode.to_le_bytes()];
         let [word, _] = ObjectKey::of(identity.as_flattened()).parts();
         Self(word | INODE)
+    }
+
+    /// Descriptors of which those processes alone can tell that have the watch with this key.
+    pub fn watched(by: ObjectKey) -> Self {
+        let [_, word] = by.parts();
+        Self(word & !INODE | UNPROVABLE)
+    }
+
+    /// Whether each process can ask the kernel about them that can open the inode.
+    pub fn is_of_inode(self) -> bool {
+        self.0 & INODE != 0
     }
 
     /// Two kinds, either of which may keep the object. If they differ, no single look can prove the release.
@@ -61,5 +72,8 @@ mod tests {
         assert_eq!(one.and(other), Outlives::UNPROVABLE);
         assert_eq!(Outlives::UNPROVABLE.and(one), Outlives::UNPROVABLE);
         assert!(one != Outlives::NOTHING && one != Outlives::UNPROVABLE);
+        let [watched, other] = [1, 2].map(|key| Outlives::watched(ObjectKey::of(&[key])));
+        assert!(one.is_of_inode() && !watched.is_of_inode() && watched != other);
+        assert!(watched != Outlives::NOTHING && watched != Outlives::UNPROVABLE);
     }
 }

@@ -38,11 +38,11 @@ fn device() -> DeviceIndex {
 }
 
 /// Exports memory of the slot's own as `file`; no process holds it any more.
-fn export_as_file(exported: &Exported, slot: &Slot<'_>, file: &File) -> ObjectKey {
+fn export_as_file(exported: &Exported, slot: &Slot<'_>, file: &impl AsRawFd) -> ObjectKey {
     let key = ofd_key::assign(file.as_raw_fd(), None, BYTES, false).unwrap().key;
     slot.reserve(device(), BYTES, LIMIT).unwrap().commit();
     let object: Shared = slot.share(key, device(), BYTES).unwrap();
-    assert!(slot.outlive(&object, exported.keeper(file.as_raw_fd())));
+    assert!(slot.outlive(&object, exported.keeper(file.as_raw_fd(), key)));
     slot.part(object);
     key
 }
@@ -150,4 +150,67 @@ fn what_is_closed_counts_for_a_moment_longer() {
     assert_eq!(usage.used_bytes(device()), BYTES);
     assert_eq!(state.end_released(&usage, now_ns + RELEASED_AFTER_NS), 0);
     assert_eq!(usage.used_bytes(device()), 0);
+}
+
+/// A descriptor that can be polled and is no file that could be opened anew, as a dma-buf.
+fn dma_buf() -> OwnedFd {
+    std::io::pipe().unwrap().0.into()
+}
+
+/// Another process of the tenant, which could have a descriptor.
+fn neighbour(usage: &Usage) -> Slot<'_> {
+    usage.claim(&Identity { pid: 1, ..Identity::current().unwrap() }).unwrap()
+}
+
+#[test]
+fn what_cannot_be_opened_anew_counts_until_its_last_descriptor_is_closed() {
+    let exported = Exported::default();
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let _neighbour = neighbour(&usage);
+    let (first, second) = (dma_buf(), dma_buf());
+    let keys = [&first, &second].map(|file| export_as_file(&exported, &slot, file));
+    assert_ne!(keys[0], keys[1]);
+    let copy = first.try_clone().unwrap();
+    drop(first);
+    assert_eq!(after_release(&exported, &usage), 2 * BYTES, "a copy is open");
+    drop(copy);
+    comes_to(BYTES, &exported, &usage);
+    drop(second);
+    assert_eq!(after_release(&Exported::default(), &usage), BYTES, "another process cannot tell");
+    comes_to(0, &exported, &usage);
+}
+
+#[test]
+fn two_descriptors_of_one_object_both_keep_it() {
+    let exported = Exported::default();
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let _neighbour = neighbour(&usage);
+    let (first, second) = (dma_buf(), dma_buf());
+    let key = export_as_file(&exported, &slot, &first);
+    assert_eq!(ofd_key::assign(second.as_raw_fd(), Some(key), BYTES, false).unwrap().key, key);
+    let keeper = exported.keeper(second.as_raw_fd(), key);
+    assert_eq!(Some(keeper), usage.unheld().next().map(|object| object.outlives));
+    drop(first);
+    assert_eq!(after_release(&exported, &usage), BYTES);
+    drop(second);
+    comes_to(0, &exported, &usage);
+}
+
+#[test]
+fn what_a_closed_watch_saw_is_asked_of_the_list_of_locks() {
+    let exported = Exported::default();
+    let usage = Usage::in_memory().unwrap();
+    let slot = usage.claim(&Identity::current().unwrap()).unwrap();
+    let file = dma_buf();
+    export_as_file(&exported, &slot, &file);
+    let watch = exported.0.lock().watch.as_ref().unwrap().epoll;
+    // Its number is another watch's now, which lists nothing.
+    let other = watch::Watch::new().unwrap();
+    // SAFETY: both are descriptors that nothing else in this test uses.
+    assert_eq!(unsafe { libc::dup2(other.epoll, watch) }, watch);
+    assert_eq!(after_release(&exported, &usage), BYTES, "it is open");
+    drop(file);
+    comes_to(0, &exported, &usage);
 }

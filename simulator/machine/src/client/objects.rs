@@ -147,7 +147,15 @@ impl Client {
     /// A descriptor that keeps the object held until it and all its duplicates are closed. This client must hold the
     /// object.
     pub fn object_export(&self, object: ObjectId) -> io::Result<File> {
-        let file = self.shared().objects.export(object.0)?;
+        self.keep_by(object, self.shared().objects.export(object.0)?)
+    }
+
+    /// As [`Client::object_export`], of an address range: no process can import it.
+    pub fn object_export_range(&self, object: ObjectId) -> io::Result<File> {
+        self.keep_by(object, self.shared().objects.export_range(object.0)?)
+    }
+
+    fn keep_by(&self, object: ObjectId, file: File) -> io::Result<File> {
         // Recorded first, as a hold without an open descriptor may be removed at any time.
         match self.change(|core| objects::hold_by_descriptor(core, object.0)) {
             Ok(Ok(())) => Ok(file),

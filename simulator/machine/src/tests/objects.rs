@@ -137,7 +137,8 @@ fn told(machine: &Machine) -> u64 {
 pub(super) fn files(place: &Place) -> usize {
     let is_objects = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("objects.");
     let directory = place.dir.read_dir().unwrap().flatten().find(is_objects).unwrap();
-    let is_contents = |entry: &std::fs::DirEntry| entry.file_name() != "control";
+    let is_contents =
+        |entry: &std::fs::DirEntry| entry.file_name() != "control" && entry.file_name() != "ranges";
     directory.path().read_dir().unwrap().flatten().filter(is_contents).count()
 }
 

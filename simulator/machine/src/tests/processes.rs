@@ -133,7 +133,7 @@ fn part() {
         "busy" => super::sharing::busy(&machine),
         "closed late" => super::releasing::closed_late(&machine),
         "closed" => super::releasing::closed(&machine),
-        "parent" => super::releasing::parent(&machine, Path::new(&dir)),
+        "parent" => super::releasing::parent(&machine, Path::new(&dir), number == 1),
         "careless" => super::sharing::careless(&machine, number),
         "gate" => super::sharing::gate(&machine, number),
         "full" => super::files::full(&machine),

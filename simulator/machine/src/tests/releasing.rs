@@ -81,17 +81,27 @@ fn without_a_delay_it_is_back_at_once() {
     assert_eq!(machine.memory(0).used_bytes, 0);
 }
 
-/// A process with 100 MiB that forks a child, which writes its PID to a file and waits.
-pub(super) fn parent(machine: &Machine, directory: &std::path::Path) {
+extern "C" fn pause(_: *mut libc::c_void) -> libc::c_int {
+    loop {
+        // SAFETY: takes nothing; a signal ends the process.
+        unsafe { libc::pause() };
+    }
+}
+
+/// A process with 100 MiB that writes the PID of a child to a file and waits. `shares`: the child has its memory, as of `vfork`.
+pub(super) fn parent(machine: &Machine, directory: &std::path::Path, shares: bool) {
     let (client, _) = tenant(machine, 1);
     client.take(0, 100 << 20).unwrap();
-    // SAFETY: the child makes system calls only.
-    let child = unsafe { libc::fork() };
+    let child = if shares {
+        let stack = Vec::leak(vec![0_u128; 4096]).as_mut_ptr_range().end;
+        // SAFETY: the child has a stack of its own, and makes system calls only.
+        unsafe { libc::clone(pause, stack.cast(), libc::CLONE_VM | libc::SIGCHLD, std::ptr::null_mut()) }
+    } else {
+        // SAFETY: the child makes system calls only.
+        unsafe { libc::fork() }
+    };
     if child == 0 {
-        loop {
-            // SAFETY: takes nothing; a signal ends the process.
-            unsafe { libc::pause() };
-        }
+        pause(std::ptr::null_mut());
     }
     std::fs::write(directory.join("new"), child.to_string()).unwrap();
     std::fs::rename(directory.join("new"), directory.join("child")).unwrap();
@@ -99,22 +109,17 @@ pub(super) fn parent(machine: &Machine, directory: &std::path::Path) {
 }
 
 /// With a driver whose memory a child `keeps`, kills such a process and then its child.
-fn parent_and_child_end(name: &str, keeps: bool) {
+fn parent_and_child_end(name: &str, keeps: bool, shares: bool) {
     let mut config = config();
     config.driver.child_keeps_memory = keeps;
     let place = Place::new(name, &config);
     let used_bytes = || place.machine().memory(0).used_bytes;
-    let parent = place.start("parent", 1);
+    let parent = place.start("parent", u64::from(shares));
     let told = place.dir.join("child");
     until("the child is there", || told.exists());
     let child: i32 = std::fs::read_to_string(told).unwrap().parse().unwrap();
     parent.kill();
-    if keeps {
-        assert_eq!(used_bytes(), 110 << 20);
-    } else {
-        // A process that reads the dead one's files in /proc keeps its mappings, by which it counts as alive, for a moment.
-        until("the parent's memory is back", || used_bytes() == 0);
-    }
+    assert_eq!(used_bytes(), if keeps { 110 << 20 } else { 0 });
     // SAFETY: a signal to the process that our own child has forked.
     assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
     until("the child's descriptors are closed", || used_bytes() == 0);
@@ -122,6 +127,12 @@ fn parent_and_child_end(name: &str, keeps: bool) {
 
 #[test]
 fn a_forked_child_keeps_the_memory_of_its_dead_parent() {
-    parent_and_child_end("kept", true);
-    parent_and_child_end("not-kept", false);
+    parent_and_child_end("kept", true, false);
+    parent_and_child_end("not-kept", false, false);
+}
+
+/// As a process that reads the dead one's files in `/proc` for a moment: it keeps its mappings.
+#[test]
+fn a_process_has_ended_whose_mappings_another_one_keeps() {
+    parent_and_child_end("shared", false, true);
 }
