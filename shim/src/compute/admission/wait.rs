@@ -183,9 +183,7 @@ impl Launches {
         if owes_ns > 0 && (overran_ns == 0 || owes_ns > overran_ns + limiter.in_flight(now).0) {
             return Err(again_ns);
         }
-        // A prediction without a measurement means nothing.
-        let price_ns = if is_unmeasured(predicted) { hold_max_ns } else { predicted.cost_ns };
-        let gone = limiter.bucket.go_beside(&view.pace, price_ns, now);
+        let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
         gone.map_err(|at_ns| at_ns.min(again_ns))
     }
 
