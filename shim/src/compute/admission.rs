@@ -208,6 +208,10 @@ pub(crate) fn give_back(left: &ThreadState) {
             flag.store(false, Ordering::Release);
         }
     }
+    // SAFETY: null, or a count in this process's state, which is never freed.
+    if let Some(ended) = unsafe { left.host_waits.as_ref() } {
+        ended.fetch_add(1, Ordering::SeqCst);
+    }
     if let Some(limiter) = line_of(left) {
         let was_last = limiter.held.fetch_sub(1, Ordering::SeqCst) == 1;
         limiter.step_out(left.place, 0, was_last);

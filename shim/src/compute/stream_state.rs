@@ -4,6 +4,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use vcuda_driver_api::prelude::CUevent;
 use vcuda_limiter::controller::View;
 use vcuda_limiter::predict::{Lesson, PARTS, Prediction};
 
@@ -305,6 +306,24 @@ impl StreamState {
         self.reset();
         self.wanted.store(0, Ordering::SeqCst);
         self.key.store(FREE, Ordering::Release);
+    }
+
+    /// Frees an entry that was taken and is not used. A launch of the stream that had it before may still be counted there: that is
+    /// settled first.
+    pub(super) fn give_back(&self) {
+        if self.pending() > 0 || self.unmeasured().0 > 0 {
+            self.orphan();
+        } else {
+            self.free();
+        }
+    }
+
+    /// Takes the driver's events out of the ring.
+    pub(super) fn take_events(&self) -> [CUevent; EVENTS_MAX] {
+        core::array::from_fn(|place| {
+            let event = self.timing_events.get(place).map(|one| one.event.swap(0, Ordering::Relaxed));
+            CUevent(event.unwrap_or(0))
+        })
     }
 
     /// Clears the state of the stream.

@@ -20,8 +20,9 @@ const PROBES: usize = 16;
 /// A stream without work in flight for this long may lose its entry to another one (ns).
 const UNUSED_NS: u64 = 1_000_000_000;
 
-/// Times that a thread claims an entry while others claim one for the same stream. Then its launch is waited for alone.
-const CLAIMS_MAX: usize = 16;
+/// Times that a thread claims an entry while others claim one for the same stream, some milliseconds. Then its launch is waited for
+/// alone.
+const CLAIMS_MAX: usize = 10_000;
 
 /// Entries that one word of [`StreamTable::taken`] covers.
 const PER_WORD: usize = 64;
@@ -149,7 +150,7 @@ impl StreamTable {
                 mine = Some((position, stream_state));
                 break;
             }
-            stream_state.free();
+            stream_state.give_back();
             std::thread::yield_now();
             if let Some(of_another) = self.known(stream) {
                 return Some(of_another);
@@ -159,17 +160,17 @@ impl StreamTable {
         stream_state.reset();
         // Set before the key: the worker is woken after a launch on the stream, and then sees the bit.
         self.taken.get(position / PER_WORD)?.fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
-        if stream_state.context.swap(context.0, Ordering::Relaxed) != context.0 {
-            // Events belong to their context, so those of another context cannot be used.
-            for timing_event in &stream_state.timing_events {
-                let event = CUevent(timing_event.event.swap(0, Ordering::Relaxed));
-                // SAFETY: an event of the shim, or 0; if its context is gone, the driver returns an error.
-                let _ = unsafe { real::cuEventDestroy_v2(event) };
-            }
-        }
+        let is_of_another = stream_state.context.swap(context.0, Ordering::Relaxed) != context.0;
+        // Events belong to their context, so those of another context cannot be used.
+        let events = is_of_another.then(|| stream_state.take_events());
         stream_state.asked_in.store(asked_in.0, Ordering::Relaxed);
         stream_state.limiter.store(core::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
         stream_state.key.store(key, Ordering::SeqCst);
+        // Afterwards, as other threads wait for the entry.
+        for event in events.into_iter().flatten() {
+            // SAFETY: an event of the shim, or 0; if its context is gone, the driver returns an error.
+            let _ = unsafe { real::cuEventDestroy_v2(event) };
+        }
         Some(stream_state)
     }
 }

@@ -66,7 +66,7 @@ impl Launches {
         let gap_ns = if is_forgiven { window_ns } else { 0 };
         if record(stream_state, timing_event, stream) {
             let kind = kind_of(stream_state, since_ns);
-            let gap_ns = if kind == BOUNDED { since_ns } else { gap_ns };
+            let gap_ns = if matches!(kind, BOUNDED | AT_MOST) { since_ns } else { gap_ns };
             timing_event.gap_ns.store(gap_ns, Ordering::Relaxed);
             let doubt_ns = if is_unproven(timing_event) { UNPROVEN_DOUBT_NS } else { IDLE_NS };
             // A launch call that waits for its kernel takes about as long as that: the rest would be next to nothing.
@@ -134,13 +134,12 @@ impl Launches {
 
 /// The kind of the timing event behind a stream's unmeasured work, whose first launch was made at `since_ns` (0: not known).
 fn kind_of(stream_state: &StreamState, since_ns: u64) -> u32 {
-    if stream_state.chained.load(Ordering::Relaxed) {
-        if stream_state.host_waits.may_be_within() { AT_MOST } else { MEASURED }
-    } else if since_ns > 0 {
-        BOUNDED
-    } else {
-        PREDICTED
-    }
+    let kind = match stream_state.chained.load(Ordering::Relaxed) {
+        true => MEASURED,
+        false if since_ns > 0 => BOUNDED,
+        false => return PREDICTED,
+    };
+    if stream_state.host_waits.may_be_within() { AT_MOST } else { kind }
 }
 
 /// Time at which all work that was launched on the stream should be done (`CLOCK_MONOTONIC`, ns).

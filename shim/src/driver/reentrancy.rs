@@ -11,7 +11,7 @@
 use core::arch::{asm, global_asm};
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null};
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::objects;
 use super::real::Library;
@@ -40,6 +40,8 @@ pub(crate) struct ThreadState {
     pub(crate) place: u32,
     /// Rights of which one thread at a time has each: to settle, and to place timing events of a stream; null if it has them not.
     pub(crate) rights: [*const AtomicBool; 2],
+    /// Count of the ended calls that put a wait for the host into a stream, while the thread makes such a call; else null.
+    pub(crate) host_waits: *const AtomicU32,
     /// Whether the gate of suspension counts the thread, and how ([`crate::runtime::suspend`]).
     pub(crate) passage: u32,
     /// Capture mode of the thread before the shim relaxed it, plus one; 0 if it is not relaxed by the shim.
@@ -57,6 +59,7 @@ const OUTSIDE: ThreadState = ThreadState {
     line: null(),
     place: 0,
     rights: [null(); 2],
+    host_waits: null(),
     passage: 0,
     relaxed: 0,
 };

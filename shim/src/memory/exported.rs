@@ -125,7 +125,7 @@ impl State {
     /// Watches a descriptor with `key` from now on. `None` if the kernel cannot.
     fn watch(&mut self, file: c_int, key: ObjectKey) -> Option<Outlives> {
         // A program that closes all descriptors closes the watch too: what it saw stays counted.
-        self.watch = self.watch.take().filter(Watch::is_there).or_else(Watch::new);
+        self.watch = self.watch.take().filter(|watch| !watch.is_gone()).or_else(Watch::new);
         self.watch.as_ref()?.add(file, key)
     }
 

@@ -91,6 +91,12 @@ pub(crate) fn read_all(file: c_int) -> Option<(OfdKey, String)> {
     lock_among(&words).map(|lock| (OfdKey::from_lock(lock), words))
 }
 
+/// Whether a descriptor is known not to carry `key`.
+pub(crate) fn is_without(file: c_int, key: ObjectKey) -> bool {
+    let key_among = |words: &str| lock_among(words).map(|lock| OfdKey::from_lock(lock).key);
+    info_of(file).is_some_and(|words| key_among(&words) != Some(key))
+}
+
 fn info_of(file: c_int) -> Option<String> {
     let mut words = String::new();
     let mut info = std::fs::File::open(own_file(&format!("fdinfo/{file}"))).ok()?;

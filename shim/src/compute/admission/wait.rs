@@ -168,12 +168,10 @@ impl Launches {
             let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
             return gone.map_err(|at_ns| at_ns.min(again_ns));
         }
-        if limiter.bucket.is_gang(now) {
+        if limiter.bucket.is_gang(now) && self.is_waited_for(limiter, now) {
             // Past what such a launch may owe at once ([`Launches::held_until`]): to hold it would add to the debt for ever.
-            if self.is_waited_for(limiter, now) {
-                let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
-                return gone.map_err(|at_ns| at_ns.min(again_ns));
-            }
+            let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
+            return gone.map_err(|at_ns| at_ns.min(again_ns));
         }
         let bound_ns = started_ns.saturating_add(hold_max_ns);
         if now < bound_ns {

@@ -43,12 +43,15 @@ pub(super) fn reached(
         _ => stream_state.lesson.lock().end(&COSTS),
     }
     let settled_to_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
-    if matches!(kind, MEASURED | AT_MOST) && settled_to_ns != 0 {
+    let at_least_from_ns = settled_to_ns.max(timing_event.gap_ns.load(Ordering::Relaxed));
+    if kind == MEASURED && settled_to_ns != 0 {
         let from_ns = work_began_ns(limiter, view, timing_event, (settled_to_ns, at_ns));
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if kind == BOUNDED && is_past_doubt(limiter, timing_event, at_ns) {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
+    } else if kind == AT_MOST && at_least_from_ns != 0 {
+        returned_ns = segment(limiter, view, stream_state, timing_event, (at_least_from_ns, at_ns));
     } else if matches!(kind, MEASURED | AT_MOST | PREDICTED | BOUNDED) {
         settle_unknown(limiter, stream_state, timing_event);
     } else if matches!(kind, START | RESTART) {
@@ -327,13 +330,17 @@ fn settle_measured(
     limiter.meter.finish(predicted_ns, count);
     limiter.meter.charged_ns.fetch_add(charged_ns, Ordering::Relaxed);
     limiter.meter.mispredicted_ns.fetch_add(predicted_ns.abs_diff(charged_ns), Ordering::Relaxed);
+    if timing_event.kind.load(Ordering::Relaxed) == AT_MOST {
+        // Its time may be the host's: predictions learn nothing from it.
+        return;
+    }
     // Kernels of several streams that ran together took their time each, though it is charged once. A time shorter
     // than a slice has no neighbour's work in it.
     let took_ns = view.scaled(elapsed_ns).max(elapsed_ns.min(SLICE_NS));
     let (parts, used) = parts_of(timing_event);
     let parts = parts.get(..used).unwrap_or(&parts);
     let counted: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
-    let is_sample = counted == u64::from(count) && timing_event.kind.load(Ordering::Relaxed) != AT_MOST;
+    let is_sample = counted == u64::from(count);
     let predicted_now_ns = if is_sample { COSTS.cost_of_parts_ns(parts) } else { predicted_ns };
     let is_known = is_sample && parts.iter().all(|part| COSTS.at(part.index).1 > 0);
     let now = now_ns();

@@ -1,12 +1,18 @@
 //! Waits for the host that threads put into a stream. One of another thread may come between the event at which a segment begins and the
 //! launch behind it: the time up to the next event is then an upper bound of the work, and no sign that a kernel waits.
 
+use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::driver::reentrancy;
 
 #[derive(Debug, Default)]
 pub(in crate::compute) struct HostWaits {
+    /// Calls that put a wait into the stream.
     begun: AtomicU32,
     ended: AtomicU32,
+    /// Value of `begun` as the stream took the entry.
+    before: AtomicU32,
     /// [`HostWaits::mark`] at the running segment's begin.
     at_begin: AtomicU32,
 }
@@ -15,7 +21,9 @@ impl HostWaits {
     /// Makes a call that puts a wait into the stream.
     pub(in crate::compute) fn during<R>(&self, call: impl FnOnce() -> R) -> R {
         self.begun.fetch_add(1, Ordering::SeqCst);
+        reentrancy::note(|state| state.host_waits = &raw const self.ended);
         let result = call();
+        reentrancy::note(|state| state.host_waits = ptr::null());
         self.ended.fetch_add(1, Ordering::SeqCst);
         result
     }
@@ -39,14 +47,13 @@ impl HostWaits {
 
     /// Whether any was put into the stream.
     pub(in crate::compute) fn were_any(&self) -> bool {
-        self.begun.load(Ordering::SeqCst) != 0
+        self.begun.load(Ordering::SeqCst) != self.before.load(Ordering::Relaxed)
     }
 
     /// Another stream takes the entry.
     pub(in crate::compute) fn forget(&self) {
-        self.begun.store(0, Ordering::Relaxed);
-        self.ended.store(0, Ordering::Relaxed);
-        self.at_begin.store(0, Ordering::Relaxed);
+        self.before.store(self.begun.load(Ordering::SeqCst), Ordering::Relaxed);
+        self.segment_from(self.mark());
     }
 }
 

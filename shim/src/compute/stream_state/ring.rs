@@ -28,7 +28,7 @@ pub(in crate::compute) struct TimingEvent {
     pub(in crate::compute) expected_ns: AtomicU64,
     /// Host's delay from the start event to the launch on an idle stream (ns), which is no work of the segment. For a
     /// [`START`], [`RESTART`], [`FIRST`] or [`PAIR`] event: the time at which it was recorded. For a [`BOUNDED`] event: the time
-    /// of its first launch (both `CLOCK_MONOTONIC`, ns).
+    /// of its first launch (both `CLOCK_MONOTONIC`, ns). For an [`AT_MOST`] event: that, or 0 if the segment began at the event before.
     pub(in crate::compute) gap_ns: AtomicU64,
     /// Kernels in the segment: index of the prediction and count of launches.
     pub(in crate::compute) parts: [AtomicU32; PARTS],
@@ -56,7 +56,7 @@ pub(in crate::compute) const PAIR: u32 = 5;
 /// they take, but are no fair sample of all.
 pub(in crate::compute) const RESTART: u32 = 7;
 
-/// As [`MEASURED`], but the stream may have waited for the host within the segment.
+/// As [`MEASURED`] or [`BOUNDED`], but the stream may have waited for the host within the segment.
 pub(in crate::compute) const AT_MOST: u32 = 8;
 
 impl TimingEvent {

@@ -60,8 +60,6 @@ impl Launches {
             // crate::compute::stream_state::AT_MOST)).
             return;
         }
-        stream_state.chained.store(false, Ordering::Relaxed);
-        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
         let mark = stream_state.host_waits.mark();
         if kind == HOST_WAIT && stream_state.pending() > HOST_WAITS_MAX {
             let newest = stream_state.newest();
@@ -74,8 +72,12 @@ impl Launches {
             }
         }
         let Some(timing_event) = next_event(stream_state) else {
+            // The next segment includes the operation, so that nothing behind it goes as predicted ([`AT_MOST`](
+            // crate::compute::stream_state::AT_MOST)).
             return;
         };
+        stream_state.chained.store(false, Ordering::Relaxed);
+        stream_state.unstarted_since_ns.store(0, Ordering::Relaxed);
         // The time is not known: the worker queries at its own interval.
         timing_event.describe(kind, (0, 0), u64::MAX);
         if record(stream_state, timing_event, stream) {

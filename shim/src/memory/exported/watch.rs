@@ -49,8 +49,11 @@ impl Watch {
         Some(self.list()?.contains(&entry))
     }
 
-    pub(super) fn is_there(&self) -> bool {
-        self.list().is_some()
+    /// Whether its number was closed, or is another file's. What cannot be read (`EMFILE`) may be there.
+    pub(super) fn is_gone(&self) -> bool {
+        // SAFETY: reads flags; the descriptor may be any number.
+        let is_closed = unsafe { libc::fcntl(self.epoll, libc::F_GETFD) } < 0;
+        is_closed || ofd_key::is_without(self.epoll, self.key)
     }
 
     fn list(&self) -> Option<String> {

@@ -18,9 +18,9 @@ fn place(slot: u64) -> u64 {
 /// Notes this process as the slot's holder.
 pub(super) fn note(file: &File, slot: u64) {
     let pid = process::id();
-    let started = state_of(pid).map_or(0, |state| state.started);
-    let words: [u64; WORDS] = [u64::from(pid), started, namespaces::own()];
-    // Without a note the holder counts as alive while its mapping is there.
+    // PID 0 tells nothing: the holder counts as alive while its mapping is there.
+    let words: [u64; WORDS] =
+        state_of(pid).map_or([0; WORDS], |state| [u64::from(pid), state.started, namespaces::own()]);
     let _ = file.write_all_at(words.map(u64::to_le_bytes).as_flattened(), place(slot));
 }
 
