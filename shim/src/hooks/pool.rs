@@ -225,10 +225,15 @@ fn counted(
         }
     };
     let is_first_managed = bytes > 0 && pool_account.is_managed() && pool_account.is_empty();
-    let promise = pool_account.promise(bytes);
+    let promise = match pool_account.promise(bytes) {
+        Ok(promise) => promise,
+        Err(denied) => {
+            drop(relaxed);
+            return Err(refused(denied));
+        }
+    };
     // The application's own call is made in the thread's own mode.
     drop(relaxed);
-    let promise = promise.map_err(refused)?;
     if is_first_managed {
         // An empty pool takes all of the request from the GPU, so that the figures before and after can be compared.
         shim.accounts().overhead.watch_managed(pool_account.device, bytes, ask)?;
