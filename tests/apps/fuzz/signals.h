@@ -1,18 +1,39 @@
 /* Signal handlers that call the driver while a launch of their thread waits for its share of the GPU's time, and that leave it by a
- * jump. Elsewhere the thread may have a lock of the driver or of the C library, and no program may call either. */
+ * jump. Such a launch sleeps on a word of the tenant's `usage`. Elsewhere the thread may have a lock of the driver or of the C library,
+ * and no program may call either. */
 #ifndef VCUDA_TESTS_FUZZ_SIGNALS_H
 #define VCUDA_TESTS_FUZZ_SIGNALS_H
 #include "own.h"
 enum { SIGNAL_US = 2000 };
 static __thread Thread *self;
 
-/* Whether the signal has ended a sleep of the kernel's. */
+/* Addresses of the tenant's `usage`: from and to. */
+static unsigned long usage[2];
+
+static void find_usage(void)
+{
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        char *name = strrchr(line, '/');
+        if (!name || strcmp(name, "/usage\n") || sscanf(line, "%lx-%lx", &from, &to) != 2) continue;
+        if (!usage[0] || from < usage[0]) usage[0] = from;
+        if (to > usage[1]) usage[1] = to;
+    }
+    CHECK(!fclose(maps));
+}
+/* Whether the signal has ended a sleep on a word of `usage` (futex(2)). */
 static int was_asleep(const ucontext_t *interrupted)
 {
 #ifdef __x86_64__
-    return interrupted->uc_mcontext.gregs[REG_RAX] == -EINTR;
+    const greg_t *registers = interrupted->uc_mcontext.gregs;
+    unsigned long word = (unsigned long)registers[REG_RDI];
+    return registers[REG_RAX] == -EINTR && word >= usage[0] && word < usage[1];
 #else
-    return (long)interrupted->uc_mcontext.regs[0] == -EINTR;
+    (void)interrupted; /* the answer has replaced the address */
+    return 0;
 #endif
 }
 static void on_signal(int number, siginfo_t *info, void *interrupted)
@@ -36,6 +57,7 @@ static void on_signal(int number, siginfo_t *info, void *interrupted)
 static void signal_until_the_end(void)
 {
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    find_usage();
     CHECK(!sigaction(SIGUSR1, &action, NULL));
     for (; page->command < END; usleep(SIGNAL_US))
         for (Thread *t = threads; t < threads + THREADS; t++) {
