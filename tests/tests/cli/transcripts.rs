@@ -75,7 +75,15 @@ fn is_a_figure(digits: &str) -> bool {
 
 /// The text without what differs from run to run: times, PIDs, UUIDs, versions. Each letter keeps its place.
 fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
-    let mut text = text.to_owned();
+    let is_time = |line: &str| {
+        let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
+        days.iter().any(|day| line.starts_with(day))
+            || line.starts_with("Timestamp ")
+            || line.starts_with("From 2")
+    };
+    // First, as a PID may be a year.
+    let lines = text.lines().map(|line| if is_time(line) { "TIME" } else { line });
+    let mut text: String = lines.map(|line| format!("{line}\n")).collect();
     for (pid, letter) in pids {
         let pid = pid.to_string();
         // Right-aligned, so that the width of the number does not show.
@@ -89,14 +97,7 @@ fn masked(text: &str, pids: &[(u32, char)], uuids: &[String]) -> String {
         let cut = format!("{}…{}", &uuid[..12], &uuid[17..]);
         text = text.replace(&cut, &format!("GPU-{}…{}", digits(8), digits(23)));
     }
-    let is_time = |line: &str| {
-        let days = ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "];
-        days.iter().any(|day| line.starts_with(day))
-            || line.starts_with("Timestamp ")
-            || line.starts_with("From 2")
-    };
-    let lines = text.lines().map(|line| if is_time(line) { "TIME" } else { line });
-    lines.map(|line| format!("{line}\n")).collect()
+    text
 }
 
 /// The tenants of the transcripts: on GPU 0 web and batch, on GPU 1 web-10 and web-9.
