@@ -15,7 +15,7 @@
 #include <unistd.h>
 enum { MIB = 1 << 20, MOST = 4096 };
 static const int BARE[] = {SYS_exit_group, SYS_fchmod,  SYS_ftruncate, SYS_mkdir,
-                           SYS_mknodat,    SYS_pread64, SYS_unlinkat};
+                           SYS_mknodat,    SYS_pread64, SYS_pwrite64,  SYS_unlinkat};
 static const int NAMED[] = {ALLOWED};
 static struct sock_filter rules[160];
 static unsigned short length;
