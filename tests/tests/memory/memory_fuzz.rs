@@ -1,7 +1,8 @@
 //! Random memory operations: several processes of four threads each make, free, pass on, import and keep all kinds of
-//! memory (`tests/apps/fuzz_memory.c`), also in signal handlers that interrupt or leave a launch, are killed, stopped and replaced, and their quota is changed. The simulator's
-//! record is the judge. The GPU's used memory never exceeds the quota, to the byte (I7). At rest `vcuda smi` shows at least
-//! the used memory (I18), after all frees exactly that, and nothing of dead processes (I8).
+//! memory (`tests/apps/fuzz_memory.c`), also in signal handlers that interrupt or leave a launch, are killed, stopped and
+//! replaced, and their quota is changed. The simulator's record is the judge. The GPU's used memory never exceeds the
+//! quota, to the byte (I7). At rest `vcuda smi` shows at least the used memory (I18), after all frees exactly that, and
+//! nothing of dead processes (I8).
 //!
 //! `VCUDA_FUZZ_SECONDS` is the total time of all runs (default 20); `VCUDA_FUZZ_SEED` sets the first seed (default: the day), and
 //! `VCUDA_FUZZ_FAMILIES` is a sum of the families in `tests/apps/fuzz/base.h` (default: all, handlers if a time is given). A failure names both. Each

@@ -43,15 +43,16 @@ pub(super) fn reached(
         _ => stream_state.lesson.lock().end(&COSTS),
     }
     let settled_to_ns = stream_state.settled_to_ns.load(Ordering::Relaxed);
-    let at_least_from_ns = settled_to_ns.max(timing_event.gap_ns.load(Ordering::Relaxed));
     if kind == MEASURED && settled_to_ns != 0 {
         let from_ns = work_began_ns(limiter, view, timing_event, (settled_to_ns, at_ns));
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if kind == BOUNDED && is_past_doubt(limiter, timing_event, at_ns) {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
-    } else if kind == AT_MOST && at_least_from_ns != 0 {
-        returned_ns = segment(limiter, view, stream_state, timing_event, (at_least_from_ns, at_ns));
+    } else if let (AT_MOST, from_ns @ 1..) =
+        (kind, settled_to_ns.max(timing_event.gap_ns.load(Ordering::Relaxed)))
+    {
+        returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if matches!(kind, MEASURED | AT_MOST | PREDICTED | BOUNDED) {
         settle_unknown(limiter, stream_state, timing_event);
     } else if matches!(kind, START | RESTART) {

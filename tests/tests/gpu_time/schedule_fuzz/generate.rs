@@ -89,18 +89,7 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
         .fold(taken, |sum, bit| sum | 1 << bit);
     // So that a family more changes none of what others draw.
     let mut values = Rng::with_seed(seed.reverse_bits());
-    let mut families = families & taken;
-    if families & family::CLAIMS != 0 {
-        families |= family::NEIGHBOUR;
-    }
-    if families & family::RANKS != 0 {
-        families &= !(family::NEIGHBOUR
-            | family::STOPS
-            | family::KILLS
-            | family::LONG_ENDS
-            | family::LONG
-            | family::CLAIMS);
-    }
+    let families = fitting(families & taken);
     let has = |family: u32| families & family != 0;
     let longest_us = if has(family::KILLS) && !has(family::LONG_ENDS) {
         LONGEST_KILLED_US
@@ -142,6 +131,22 @@ pub(crate) fn case(seed: u64, families: u32) -> Case {
         stays: has(family::LONG_ENDS),
         lies: has(family::LIES),
     }
+}
+
+/// Families that go together, of those that were drawn.
+fn fitting(mut families: u32) -> u32 {
+    if families & family::CLAIMS != 0 {
+        families |= family::NEIGHBOUR;
+    }
+    if families & family::RANKS != 0 {
+        families &= !(family::NEIGHBOUR
+            | family::STOPS
+            | family::KILLS
+            | family::LONG_ENDS
+            | family::LONG
+            | family::CLAIMS);
+    }
+    families
 }
 
 /// Claims that come and go, of processes that pause for seconds half of the time.
