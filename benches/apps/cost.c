@@ -2,6 +2,7 @@
  * COUNT processes that have allocated memory wait. Prints nanoseconds per call (per pair for alloc):
  * the fastest of 20 parts, since anything slower was disturbed. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@ extern int cuMemAllocManaged(uintptr_t *, size_t, unsigned), cuArrayCreate_v2(vo
 extern int cuMemAllocAsync(uintptr_t *, size_t, void *), cuMemFreeAsync(uintptr_t, void *);
 extern int cuMemCreate(unsigned long long *, size_t, const void *, unsigned long long), cuMemRelease(unsigned long long);
 extern int cuMemMap(uintptr_t, size_t, size_t, unsigned long long, unsigned long long), cuMemUnmap(uintptr_t, size_t);
+extern int cuMemsetD8Async(uintptr_t, unsigned char, size_t, void *), cuMemcpyHtoDAsync_v2(uintptr_t, const void *, size_t, void *);
+extern int cuModuleLoadData(void **, const void *), cuModuleUnload(void *);
 struct handle { char of[64]; };
 extern int cuIpcOpenMemHandle_v2(uintptr_t *, struct handle, unsigned), cuIpcCloseMemHandle(uintptr_t);
 extern int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
@@ -80,9 +83,48 @@ static int pooled_info(void)
     static uintptr_t p;
     return (p ? 0 : cuMemAllocAsync(&p, 4096, NULL)) | info();
 }
+static int launch_sync(void)
+{
+    return cuLaunchKernel((void *)0x1000, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL) | cuStreamSynchronize(NULL);
+}
+/* With nothing to wait for. */
+static int synchronize(void)
+{
+    static int launched;
+    return (launched++ ? 0 : launch_sync()) | cuStreamSynchronize(NULL);
+}
+static int set(void) { return cuMemsetD8Async(0x700000000000, 0, 4096, NULL); }
+static int copy(void) { return cuMemcpyHtoDAsync_v2(0x700000000000, &(char[64]){ 0 }, 64, NULL); }
+static int module(void)
+{
+    void *m = NULL;
+    return cuModuleLoadData(&m, "") | cuModuleUnload(m);
+}
+/* A function of NVML, as a program finds it. */
+static void *nvml(const char *name)
+{
+    static void *library;
+    if (!library) library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    return dlsym(library, name);
+}
+static int nvml_memory(void)
+{
+    static int (*of)(void *, void *);
+    unsigned long long memory[3];
+    if (!of) of = (int (*)(void *, void *))nvml("nvmlDeviceGetMemoryInfo");
+    return of((void *)1, memory);
+}
+static int nvml_rates(void)
+{
+    static int (*of)(void *, void *);
+    unsigned rates[2];
+    if (!of) of = (int (*)(void *, void *))nvml("nvmlDeviceGetUtilizationRates");
+    return of((void *)1, rates);
+}
 static const struct { const char *name; int (*of)(void); } ways[] = {
     { "launch", launch }, { "alloc", alloc }, { "info", info }, { "pool", pool }, { "pooled-info", pooled_info },
-    { "managed", managed }, { "vmm", vmm }, { "array", array }, { "ipc", ipc },
+    { "managed", managed }, { "vmm", vmm }, { "array", array }, { "ipc", ipc }, { "launch-sync", launch_sync }, { "sync", synchronize },
+    { "memset", set }, { "copy", copy }, { "module", module }, { "nvml-memory", nvml_memory }, { "nvml-rates", nvml_rates },
 };
 /* Each neighbour says when it has its memory, and ends with its parent. */
 static int crowd(int count, char **argv)

@@ -40,14 +40,15 @@ struct Case {
 const ATTEMPTS: usize = 5;
 
 const MEMORY: &[&str] = &["--memory", "8GiB"];
+const SHARE: &[&str] = &["--cores", "90"];
 
 const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Case {
     Case { title, call, quota: MEMORY, neighbours: 0, most }
 }
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 20] = [
     case("launch, no limit", "launch", Some(12.0)),
-    Case { quota: &["--cores", "90"], ..case("launch within its share", "launch", Some(226.0)) },
+    Case { quota: SHARE, ..case("launch within its share", "launch", Some(226.0)) },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
         ..case("launch, no limit, suspendable", "launch", Some(164.0))
@@ -65,6 +66,13 @@ const CASES: [Case; 13] = [
     case("cuMemCreate, map, unmap, release", "vmm", None),
     case("cuArrayCreate + cuArrayDestroy", "array", None),
     case("open + close another container's memory", "ipc", None),
+    Case { quota: SHARE, ..case("launch + cuStreamSynchronize within a share", "launch-sync", None) },
+    Case { quota: SHARE, ..case("cuStreamSynchronize within a share", "sync", None) },
+    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", None) },
+    Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", None) },
+    case("cuModuleLoadData + cuModuleUnload", "module", None),
+    case("nvmlDeviceGetMemoryInfo", "nvml-memory", None),
+    case("nvmlDeviceGetUtilizationRates", "nvml-rates", None),
 ];
 
 /// The fixture, and a program that holds slots of the tenant.

@@ -120,7 +120,7 @@ impl Stage {
                 .arg(source(name)))?;
         }
         cc(Command::new("cc")
-            .args(["-O2", "-shared", "-fPIC", "-o"])
+            .args(["-O2", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1", "-o"])
             .arg(stage.dir.path().join("libnvidia-ml.so.1"))
             .arg(source("nonvml")))?;
         for program in programs {

@@ -18,7 +18,7 @@
  *   X c         context c becomes the thread's current one      N k  makes stream k anew      C c  makes context c anew
  *   P us        sleeps      T  stops the process (SIGSTOP)
  * Results are not looked at: some steps fail behind others, and a schedule goes on. */
-#include "driver.h"
+#include "usage.h"
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -114,11 +114,12 @@ static void meet(const struct step *step)
     OK(cuLaunchKernel(all[c].meet, 1, 1, 1, 1, 1, 1, 0, all[c].streams[step->a % streams], params, NULL));
     cuCtxSetCurrent(before);
 }
-static void on_signal(int number)
+/* In virtual time a signal comes with the word on which the thread sleeps. */
+static void on_signal(int number, siginfo_t *info, void *interrupted)
 {
     const struct step *step = self ? self->signalled : NULL;
-    (void)number;
-    if (!step) return;
+    (void)number, (void)interrupted;
+    if (!step || !is_of_usage((unsigned long)info->si_value.sival_ptr)) return;
     self->signalled = NULL;
     kernel(step);
     if (step->what == 'J') siglongjmp(self->top, 1);
@@ -296,7 +297,7 @@ static int read_script(char *script)
 }
 int main(int argc, char **argv)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     int count = argc > 1 ? read_script(argv[1]) : 0;
     if (!count) return 64;
     CHECK(!sigaction(SIGUSR1, &action, NULL));
@@ -311,7 +312,7 @@ int main(int argc, char **argv)
     /* A rank that begins late would be spun for, before there is anything to meet for. */
     if (has_meetings) usleep(2000000 - now_ns() / 1000 % 1000000);
     for (int i = !has_signals && !has_meetings; i < count; i++) CHECK(!pthread_create(&threads[i].id, NULL, body, &threads[i]));
-    if (has_signals) signal_for_ever(count);
+    if (has_signals) find_usage(), signal_for_ever(count);
     if (has_meetings) watch_for_ever(count);
     body(&threads[0]);
     return 1;

@@ -114,6 +114,7 @@ pub fn app(name: &str, door: Door) -> PathBuf {
         "hardware/exports.h",
         "hardware/measure.h",
         "hardware/nvml.h",
+        "usage.h",
     ]
     .map(|header| workspace().join("tests/apps").join(header));
     let mut key = DefaultHasher::new();

@@ -1,7 +1,7 @@
 //! Prediction of a launch's cost: a table of learnt GPU times by kernel or graph.
 //!
-//! The table is static memory of the process, so that a launch allocates nothing. It has 1024 sets of four entries; a set is a
-//! cache line. All accesses are relaxed atomics: a lost update makes a prediction slightly worse, and the next measured segment
+//! The table is static memory of the process, so that a launch allocates nothing. It has 4096 sets of four entries; a set is a
+//! cache line, and its memory is only provided once it is used. All accesses are relaxed atomics: a lost update makes a prediction slightly worse, and the next measured segment
 //! corrects it.
 
 mod lesson;
@@ -19,7 +19,9 @@ pub const LEAST_NS: u64 = 200;
 /// Number of samples after which a key counts as learnt.
 pub const LEARNT: u8 = 4;
 
-const SETS: usize = 1024;
+const SETS: usize = 4096;
+/// Bits of a hash that are no set's number.
+const REST_BITS: u32 = 52;
 const WAYS: usize = 4;
 const MOST_NS: u64 = 1 << 52;
 /// Kinds of launches.
@@ -76,7 +78,7 @@ impl Key {
     }
 
     const fn set(self) -> usize {
-        (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize & (SETS - 1)
+        (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> REST_BITS) as usize & (SETS - 1)
     }
 }
 
@@ -132,6 +134,8 @@ struct Set([Entry; WAYS]);
 #[derive(Debug)]
 pub struct Table {
     sets: [Set; SETS],
+    /// A bit for each set that ever had an entry.
+    used: [AtomicU64; SETS / 64],
     /// Index of the entry that the next key replaces if its set is full.
     next: AtomicU32,
 }
@@ -148,6 +152,7 @@ impl Table {
         Self {
             sets: [const { Set([const { Entry { key: AtomicU64::new(0), cost: AtomicU64::new(0) } }; WAYS]) };
                 SETS],
+            used: [const { AtomicU64::new(0) }; SETS / 64],
             next: AtomicU32::new(0),
         }
     }
@@ -229,6 +234,7 @@ impl Table {
         let Set(entries) = &self.sets[number];
         let free = entries.iter().position(|entry| entry.key.load(Ordering::Relaxed) == 0);
         let way = free.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) as usize % WAYS);
+        self.used[number / 64].fetch_or(1 << (number % 64), Ordering::Relaxed);
         entries[way].key.store(key.0, Ordering::Relaxed);
         entries[way].cost.store(start_ns << 8 | u64::from(samples), Ordering::Relaxed);
         Prediction { index: index_of(number, way), samples, cost_ns: start_ns }
@@ -298,15 +304,19 @@ impl Table {
 
     /// Keeps all costs as estimates and learns them again, after a module was unloaded: its handles may be reused.
     pub fn relearn_all(&self) {
-        for entry in self.sets.iter().flat_map(|Set(entries)| entries) {
-            if entry.key.load(Ordering::Relaxed) != 0 {
-                entry.cost.fetch_and(!0xff, Ordering::Relaxed);
+        for (word, sets) in self.used.iter().zip(self.sets.chunks(64)) {
+            let mut bits = word.load(Ordering::Relaxed);
+            while let Some(Set(entries)) = sets.get(bits.trailing_zeros() as usize) {
+                bits &= bits - 1;
+                for entry in entries {
+                    entry.cost.fetch_and(!0xff, Ordering::Relaxed);
+                }
             }
         }
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "4096 entries")]
+#[expect(clippy::cast_possible_truncation, reason = "16384 entries")]
 #[inline]
 const fn index_of(set: usize, way: usize) -> u16 {
     (set * WAYS + way) as u16

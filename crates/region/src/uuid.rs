@@ -76,24 +76,33 @@ impl FromStr for GpuUuid {
     }
 }
 
+/// Each call of NVML about a GPU reads one.
 fn parse(text: &str) -> Option<GpuUuid> {
-    let (prefix, digits) = text.split_at_checked(4)?;
-    if !prefix.eq_ignore_ascii_case("GPU-") {
+    let text: &[u8; 40] = text.as_bytes().try_into().ok()?;
+    let (prefix, mut rest) = text.split_first_chunk::<4>()?;
+    if !prefix.eq_ignore_ascii_case(b"GPU-") {
         return None;
     }
     let mut bytes = [0; 16];
-    let mut rest = bytes.iter_mut();
-    let mut groups = digits.split('-');
-    for length in [8, 4, 4, 4, 12] {
-        let group = groups.next()?;
-        if group.len() != length || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
+    for (position, byte) in bytes.iter_mut().enumerate() {
+        if matches!(position, 4 | 6 | 8 | 10) {
+            rest = rest.strip_prefix(b"-")?;
         }
-        for start in (0..length).step_by(2) {
-            *rest.next()? = u8::from_str_radix(group.get(start..start + 2)?, 16).ok()?;
-        }
+        let ([high, low], after) = rest.split_first_chunk()?;
+        *byte = digit(*high)? << 4 | digit(*low)?;
+        rest = after;
     }
-    groups.next().is_none().then_some(GpuUuid(bytes))
+    Some(GpuUuid(bytes))
+}
+
+/// The value of a hexadecimal digit.
+fn digit(character: u8) -> Option<u8> {
+    match character {
+        b'0'..=b'9' => Some(character - b'0'),
+        b'a'..=b'f' => Some(character - b'a' + 10),
+        b'A'..=b'F' => Some(character - b'A' + 10),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

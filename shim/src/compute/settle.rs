@@ -12,7 +12,7 @@ use vcuda_region::clock::now_ns;
 use super::Launches;
 use super::device_limiter::{DeviceLimiter, TOKENS, WINDOW};
 use super::event_clock::Reached;
-use super::stream_state::StreamState;
+use super::stream_state::{ORPHAN, StreamState};
 use crate::driver::{Relaxed, real, reentrancy};
 use crate::runtime::shim::devices::Pushed;
 
@@ -264,8 +264,13 @@ impl Launches {
             stream_state.head.store(head.wrapping_add(1), Ordering::Release);
             pass.progress = true;
         }
+        self.free_orphan(stream_state);
+    }
+
+    /// Frees the entry of a stream that is gone, as nothing is on the way there.
+    fn free_orphan(&self, stream_state: &StreamState) {
         if stream_state.is_orphan() {
-            stream_state.free();
+            self.streams.free(stream_state, ORPHAN, || ());
         }
     }
 
@@ -279,9 +284,7 @@ impl Launches {
     ) {
         let (count, predicted_ns) = stream_state.unmeasured();
         if count == 0 {
-            if stream_state.is_orphan() {
-                stream_state.free();
-            }
+            self.free_orphan(stream_state);
             return;
         }
         let now = now_ns();

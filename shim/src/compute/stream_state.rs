@@ -301,7 +301,7 @@ impl StreamState {
         self.unmeasurable.load(Ordering::Relaxed)
     }
 
-    /// Frees the entry for another stream.
+    /// Frees the entry, which is taken, for another stream.
     pub(super) fn free(&self) {
         self.reset();
         self.wanted.store(0, Ordering::SeqCst);
@@ -385,4 +385,4 @@ const fn unpack(word: u64) -> (u64, u64) {
 
 const FREE: u64 = 0;
 pub(super) const TAKEN: u64 = 3;
-const ORPHAN: u64 = 7;
+pub(super) const ORPHAN: u64 = 7;

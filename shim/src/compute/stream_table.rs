@@ -35,14 +35,19 @@ pub(super) struct StreamTable {
     streams: &'static [StreamState],
     /// Number of entries less one, a power of two less one.
     mask: usize,
-    /// A bit for each entry that was ever taken. Without it, each pass would touch a page per entry.
+    /// A bit for each entry that may be in use. Without it, each pass would touch a page per entry.
     taken: [AtomicU64; STREAMS_MAX / PER_WORD],
+    /// A bit for each word of `taken` that was ever written.
+    words: AtomicU64,
 }
 
 /// Iterator over the entries in use.
 #[derive(Debug)]
 pub(super) struct InUse<'a> {
     streams: &'a StreamTable,
+    /// The words that are left, as in [`StreamTable::words`].
+    words: u64,
+    /// The word that `bits` are left of.
     word: usize,
     bits: u64,
 }
@@ -54,17 +59,24 @@ impl<'a> Iterator for InUse<'a> {
     fn next(&mut self) -> Option<&'a StreamState> {
         loop {
             while self.bits == 0 {
+                self.word = next_bit(&mut self.words)?;
                 self.bits = self.streams.taken.get(self.word)?.load(Ordering::Relaxed);
-                self.word += 1;
             }
-            let position = (self.word - 1) * PER_WORD + self.bits.trailing_zeros() as usize;
-            self.bits &= self.bits - 1;
+            let position = self.word * PER_WORD + next_bit(&mut self.bits)?;
             let stream_state = self.streams.streams.get(position)?;
             if stream_state.in_use() {
                 return Some(stream_state);
             }
         }
     }
+}
+
+/// Takes the lowest bit out of `bits`. Returns its position, `None` if there is none.
+#[inline(always)]
+fn next_bit(bits: &mut u64) -> Option<usize> {
+    let lowest = bits.trailing_zeros() as usize;
+    *bits &= bits.checked_sub(1)?;
+    Some(lowest)
 }
 
 impl StreamTable {
@@ -78,12 +90,13 @@ impl StreamTable {
             streams,
             mask: streams.len() - 1,
             taken: [const { AtomicU64::new(0) }; STREAMS_MAX / PER_WORD],
+            words: AtomicU64::new(0),
         }
     }
 
     /// All entries in use.
     pub(super) fn all(&self) -> InUse<'_> {
-        InUse { streams: self, word: 0, bits: 0 }
+        InUse { streams: self, words: self.words.load(Ordering::Relaxed), word: 0, bits: 0 }
     }
 
     /// The entry of a stream, made when first needed. `None` without a context, for a device that the tenant was
@@ -158,14 +171,16 @@ impl StreamTable {
         }
         let (position, stream_state) = mine?;
         stream_state.reset();
-        // Set before the key: the worker is woken after a launch on the stream, and then sees the bit.
+        // Set before the key: the worker is woken after a launch on the stream, and then sees the bits.
         self.taken.get(position / PER_WORD)?.fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
+        self.words.fetch_or(1 << (position / PER_WORD), Ordering::Relaxed);
         let is_of_another = stream_state.context.swap(context.0, Ordering::Relaxed) != context.0;
         // Events belong to their context, so those of another context cannot be used.
         let events = is_of_another.then(|| stream_state.take_events());
         stream_state.asked_in.store(asked_in.0, Ordering::Relaxed);
         stream_state.limiter.store(core::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
         stream_state.key.store(key, Ordering::SeqCst);
+        stream_state.wanted.store(0, Ordering::SeqCst);
         // Afterwards, as other threads wait for the entry.
         for event in events.into_iter().flatten() {
             // SAFETY: an event of the shim, or 0; if its context is gone, the driver returns an error.
@@ -194,6 +209,22 @@ impl StreamTable {
             held => held == key,
         };
         self.positions(key).any(|(position, stream_state)| position != own && claims(stream_state))
+    }
+
+    /// Frees an entry for another stream, after `end` has settled what is left there; does nothing if it is no longer the one of the
+    /// stream with the key `held`.
+    pub(super) fn free(&self, stream_state: &StreamState, held: u64, end: impl FnOnce()) {
+        if stream_state.key.compare_exchange(held, TAKEN, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return;
+        }
+        end();
+        let offset = core::ptr::from_ref(stream_state).addr().wrapping_sub(self.streams.as_ptr().addr());
+        let position = offset / size_of::<StreamState>();
+        if let Some(word) = self.taken.get(position / PER_WORD) {
+            // Before the entry is free: its next owner sets the bit.
+            word.fetch_and(!(1 << (position % PER_WORD)), Ordering::Relaxed);
+        }
+        stream_state.free();
     }
 
     /// Takes the first entry for `key` that `may` accepts.

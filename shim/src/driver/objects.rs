@@ -34,6 +34,26 @@ pub(crate) fn find<T, F: FnMut(&Object<'_>) -> Option<T>>(visit: F) -> Option<T>
     search.found
 }
 
+/// Number of objects that were ever loaded (dl_iterate_phdr(3), `dlpi_adds`); 0 if that cannot be had.
+pub(crate) fn loads() -> u64 {
+    extern "C" fn first(info: *mut libc::dl_phdr_info, size: usize, loads: *mut c_void) -> c_int {
+        if size >= size_of::<libc::dl_phdr_info>() {
+            // SAFETY: the loader passes a valid record of this size for the length of this call.
+            let adds = unsafe { (*info).dlpi_adds };
+            // SAFETY: this is the pointer to `loads` passed below, which no other code uses meanwhile.
+            unsafe { loads.cast::<u64>().write(adds) };
+        }
+        1
+    }
+    let mut loads = 0_u64;
+    if let Some(iterate) = loader::iterate() {
+        let _walk = ObjectList::begin();
+        // SAFETY: the callback does not unwind and gets the pointer it expects.
+        unsafe { iterate(first, (&raw mut loads).cast()) };
+    }
+    loads
+}
+
 /// The address of `symbol` in the first loaded library whose name is `soname`.
 pub(crate) fn symbol_of(soname: &CStr, symbol: &CStr) -> Option<usize> {
     find(|object| object.is_named(soname).then(|| object.symbol(symbol)).flatten())

@@ -3,7 +3,7 @@
 //! The functions that the shim itself calls, and which of them it may call during a stream capture: [`own`].
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use vcuda_driver_api::prelude::*;
 
@@ -84,12 +84,14 @@ pub(crate) struct Slot {
     name: &'static CStr,
     library: Library,
     address: AtomicPtr<c_void>,
+    /// [`objects::loads`] when the function was last looked for and not found; 0 before that.
+    missed_at: AtomicU64,
 }
 
 impl Slot {
     /// A slot whose function was not looked up yet.
     pub(crate) const fn new(name: &'static CStr, library: Library) -> Self {
-        Self { name, library, address: AtomicPtr::new(core::ptr::null_mut()) }
+        Self { name, library, address: AtomicPtr::new(core::ptr::null_mut()), missed_at: AtomicU64::new(0) }
     }
 
     /// Name of the function.
@@ -129,7 +131,12 @@ impl Slot {
 
     #[cold]
     fn find(&self) -> *mut c_void {
+        let loads = objects::loads();
+        if loads != 0 && self.missed_at.load(Ordering::Relaxed) == loads {
+            return core::ptr::null_mut();
+        }
         let Some(address) = objects::symbol_of(self.library.soname(), self.name) else {
+            self.missed_at.store(loads, Ordering::Relaxed);
             return core::ptr::null_mut();
         };
         self.library.pin();

@@ -3,34 +3,18 @@
  * and no program may call either. */
 #ifndef VCUDA_TESTS_FUZZ_SIGNALS_H
 #define VCUDA_TESTS_FUZZ_SIGNALS_H
+#include "../usage.h"
 #include "own.h"
 enum { SIGNAL_US = 2000 };
 static __thread Thread *self;
 
-/* Addresses of the tenant's `usage`: from and to. */
-static unsigned long usage[2];
-
-static void find_usage(void)
-{
-    char line[4096];
-    FILE *maps = fopen("/proc/self/maps", "re");
-    CHECK(maps);
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long from, to;
-        char *name = strrchr(line, '/');
-        if (!name || strcmp(name, "/usage\n") || sscanf(line, "%lx-%lx", &from, &to) != 2) continue;
-        if (!usage[0] || from < usage[0]) usage[0] = from;
-        if (to > usage[1]) usage[1] = to;
-    }
-    CHECK(!fclose(maps));
-}
 /* Whether the signal has ended a sleep on a word of `usage` (futex(2)). */
 static int was_asleep(const ucontext_t *interrupted)
 {
 #ifdef __x86_64__
     const greg_t *registers = interrupted->uc_mcontext.gregs;
     unsigned long word = (unsigned long)registers[REG_RDI];
-    return registers[REG_RAX] == -EINTR && word >= usage[0] && word < usage[1];
+    return registers[REG_RAX] == -EINTR && is_of_usage(word);
 #else
     (void)interrupted; /* the answer has replaced the address */
     return 0;

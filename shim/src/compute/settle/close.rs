@@ -8,6 +8,8 @@ use vcuda_region::clock::now_ns;
 
 use super::proved_done;
 use crate::compute::Launches;
+use crate::compute::device_limiter::DeviceLimiter;
+use crate::compute::stream_state::StreamState;
 use crate::compute::timing_event::is_guess;
 use crate::runtime::stream::Stream;
 use crate::runtime::visits;
@@ -53,25 +55,30 @@ impl Launches {
             let Some(limiter) = stream_state.limiter() else {
                 continue;
             };
-            let since_ns = stream_state.at_work_since_ns();
-            let is_guess = is_guess(stream_state);
-            let on_the_way = stream_state.drop_timing_events();
-            let unmeasured = stream_state.take_unmeasured();
-            let all = (on_the_way.0 + unmeasured.0, on_the_way.1 + unmeasured.1);
-            if all.0 > 0 {
-                // No work runs in a context that is gone.
-                proved_done(limiter, stream_state, all, (since_ns, now_ns()), is_guess);
-            }
-            // The events were destroyed with their context.
-            for timing_event in &stream_state.timing_events {
-                timing_event.event.store(0, Ordering::Relaxed);
-            }
-            stream_state.context.store(0, Ordering::Relaxed);
-            stream_state.free();
+            let held = stream_state.key.load(Ordering::SeqCst);
+            self.streams.free(stream_state, held, || end_with_context(limiter, stream_state));
         }
         if ended {
             self.contexts.forget(context.0);
             self.limiters.iter().for_each(|limiter| limiter.contexts.forget(context.0));
         }
     }
+}
+
+/// Charges what was under way on a stream whose context is gone.
+fn end_with_context(limiter: &DeviceLimiter, stream_state: &StreamState) {
+    let since_ns = stream_state.at_work_since_ns();
+    let is_guess = is_guess(stream_state);
+    let on_the_way = stream_state.drop_timing_events();
+    let unmeasured = stream_state.take_unmeasured();
+    let all = (on_the_way.0 + unmeasured.0, on_the_way.1 + unmeasured.1);
+    if all.0 > 0 {
+        // No work runs in a context that is gone.
+        proved_done(limiter, stream_state, all, (since_ns, now_ns()), is_guess);
+    }
+    // The events were destroyed with their context.
+    for timing_event in &stream_state.timing_events {
+        timing_event.event.store(0, Ordering::Relaxed);
+    }
+    stream_state.context.store(0, Ordering::Relaxed);
 }

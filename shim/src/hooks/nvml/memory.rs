@@ -6,7 +6,6 @@ use vcuda_quota::NO_MEMORY_LIMIT;
 use super::Part;
 use crate::driver::saved_answer::peek;
 use crate::driver::{Call, Handled, Stop, real};
-use crate::runtime::shim;
 
 /// A GPU's memory as the tenant sees it (bytes).
 pub(super) struct ShownMemory {
@@ -47,12 +46,7 @@ pub(super) fn shown_memory(device: nvmlDevice_t, gpu_total: u64, gpu_free: u64) 
     if limit == NO_MEMORY_LIMIT {
         return None;
     }
-    let used = part.grant.map_or(0, |(region, index)| {
-        if let Some(shim) = shim::built() {
-            shim.settle_released(region);
-        }
-        region.usage.used_bytes(index)
-    });
+    let used = part.grant.map_or(0, |(region, index)| region.usage.used_bytes(index));
     // Nothing granted: the GPU keeps its size, since programs divide by it.
     let total = if limit == 0 { gpu_total } else { limit.min(gpu_total) };
     Some(ShownMemory { total, free: limit.saturating_sub(used).min(gpu_free), used })

@@ -132,7 +132,7 @@ fn wait(
         Waited::Changed => -(libc::EAGAIN as isize),
         Waited::TimedOut => -(libc::ETIMEDOUT as isize),
         Waited::Interrupted(signal) => {
-            signal_self(signal as usize);
+            signal_self(signal as usize, word.addr());
             -(libc::EINTR as isize)
         }
     }

@@ -215,7 +215,7 @@ pub unsafe extern "C" fn ppoll(
         if let Waited::Interrupted(signal) =
             table.sleep_until(thread, end_ns.min(now_ns.saturating_add(ASK_NS)))
         {
-            signal_self(signal as usize);
+            signal_self(signal as usize, 0);
             return small(-(libc::EINTR as isize));
         }
     }
@@ -230,7 +230,7 @@ pub extern "C" fn raise(signal: c_int) -> c_int {
         table.stop_self(thread, own, || sent = kernel::signal(own, signal));
         return c_int::from(sent.is_err());
     }
-    small(signal_self(register(signal)))
+    small(signal_self(register(signal), 0))
 }
 
 /// pthread_kill(3) of a thread of this process. In virtual time the signal comes as the thread waits, or at its next wait.

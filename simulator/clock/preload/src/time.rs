@@ -124,7 +124,7 @@ fn nap(table: &'static Table, thread: Thread, until_ns: u64) -> (c_int, u64) {
     match table.sleep_until(thread, until_ns) {
         Waited::Interrupted(signal) => {
             let left_ns = until_ns.saturating_sub(table.now_ns());
-            signal_self(signal as usize);
+            signal_self(signal as usize, 0);
             (libc::EINTR, left_ns)
         }
         _ => (0, 0),
