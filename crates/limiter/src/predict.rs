@@ -288,6 +288,15 @@ impl Table {
         }
     }
 
+    /// Lowers the cost of the entry at an index, which was measured at less (ns).
+    pub fn lower(&self, index: u16, measured_ns: u64) {
+        if let Some(entry) = self.entry(index) {
+            let word = entry.cost.load(Ordering::Relaxed);
+            let cost = cost_of(word).min(measured_ns.max(LEAST_NS));
+            entry.cost.store(cost << 8 | u64::from(samples_of(word).saturating_add(1)), Ordering::Relaxed);
+        }
+    }
+
     /// Removes an entry whose handle was destroyed: the driver may reuse the handle for another object.
     pub fn forget(&self, key: Key) {
         if let Some((_, entry)) = self.entry_of(key) {

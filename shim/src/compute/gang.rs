@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use vcuda_limiter::controller::{Verdict, View};
+use vcuda_limiter::controller::{SLICE_NS, Verdict, View};
 use vcuda_limiter::token_bucket::is_overrun;
 
 use super::Launches;
@@ -20,6 +20,8 @@ pub(super) const DEBT_NS: u64 = 8_000_000;
 const DOUBT_NS: (u64, u64) = (1_000_000, 5_000_000);
 /// Divisor of that in a gang.
 const GANG_PART: u64 = 4;
+/// Time from which on a kernel that runs longer than predicted surely waits (ns).
+const SURE_NS: u64 = 50_000_000;
 /// Most of the time for which kernels have waited that a launch may owe (ns). Past it launches go at the tenant's rate, so that a tenant
 /// whose kernels only seem to wait keeps its cap.
 const WAITED_MOST_NS: u64 = 500_000_000;
@@ -94,12 +96,22 @@ impl Launches {
 
     /// Whether a kernel of the gang may wait for this process's next launch on the device, which would then only make the tenant wait for
     /// longer. What waits itself is not waited for.
-    pub(super) fn is_waited_for(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
+    fn is_waited_for(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
+        self.may_be_waited_for(limiter, 1, now_ns)
+    }
+
+    /// As [`Launches::is_waited_for`], by a kernel that has run for so long that no time slice of another process is the reason. While
+    /// launches go for kernels that only end late, new ones begin before those have ended, and the tenant never stops.
+    pub(super) fn is_surely_waited_for(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
+        self.may_be_waited_for(limiter, SURE_NS, now_ns)
+    }
+
+    fn may_be_waited_for(&self, limiter: &DeviceLimiter, from_ns: u64, now_ns: u64) -> bool {
         let waits_itself = || {
             self.streams_on(limiter)
                 .any(|stream_state| stream_state.seen_running_ns() > DOUBT_NS.0 / GANG_PART)
         };
-        self.most_ns(|one| one.bucket.running_ns(now_ns)) > 0 && !waits_itself()
+        self.most_ns(|one| one.bucket.running_ns(now_ns)) >= from_ns && !waits_itself()
     }
 
     /// Wakes launches of the gang that wait for others to be at work, as one has just gone.
@@ -155,13 +167,15 @@ impl DeviceLimiter {
         }
     }
 
-    /// Time from which on work that was predicted to take `predicted_ns` may wait for a launch (ns). In a gang such work is usual, and makes
-    /// predictions longer than the work is.
+    /// Time from which on work that was predicted to take `predicted_ns` may wait for a launch (ns). In a gang predictions are what the
+    /// work took when it waited for nothing ([`super::settle`]), but for a time slice of another process beside it.
     pub(super) fn waits_from_ns(&self, predicted_ns: u64, now_ns: u64) -> u64 {
         let (alone_ns, beside_ns) = DOUBT_NS;
         let doubt_ns = if self.contended.load(Ordering::Relaxed) { beside_ns } else { alone_ns };
         if self.bucket.is_gang(now_ns) {
-            doubt_ns / GANG_PART
+            let is_beside = self.in_flight(now_ns).0 > self.meter.in_flight_ns();
+            let slices_ns = if is_beside { SLICE_NS } else { 0 };
+            predicted_ns.saturating_sub(slices_ns).saturating_add(doubt_ns / GANG_PART)
         } else {
             predicted_ns.saturating_mul(2).saturating_add(doubt_ns)
         }

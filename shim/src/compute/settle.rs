@@ -251,6 +251,7 @@ impl Launches {
                     None => settle_unknown(limiter, stream_state, timing_event),
                 },
                 Err(CUerror::NOT_READY) => {
+                    self.doubt_if_behind_host_wait(limiter, stream_state, timing_event, seen_ns);
                     let ran_ns = enter(limiter, view, stream_state, timing_event, seen_ns);
                     self.note_running(limiter, timing_event, view.scaled(ran_ns), seen_ns);
                     let look_ns =

@@ -267,6 +267,11 @@ impl StreamState {
         !matches!(self.key.load(Ordering::Acquire), FREE | TAKEN)
     }
 
+    /// Whether it is the legacy default stream of a context.
+    pub(super) fn is_legacy(&self) -> bool {
+        self.key.load(Ordering::Relaxed) & 7 == LEGACY_KEY
+    }
+
     /// Whether the stream is gone. The entry becomes free once its timing events are settled.
     pub(super) fn is_orphan(&self) -> bool {
         self.key.load(Ordering::Relaxed) == ORPHAN
@@ -384,5 +389,7 @@ const fn unpack(word: u64) -> (u64, u64) {
 }
 
 const FREE: u64 = 0;
+/// The low bits of [`super::Stream::key`] of a legacy default stream.
+const LEGACY_KEY: u64 = 1;
 pub(super) const TAKEN: u64 = 3;
 pub(super) const ORPHAN: u64 = 7;

@@ -355,6 +355,11 @@ fn settle_measured(
     if !is_sample {
         return;
     }
+    if let ([part], true) = (parts, took_ns < predicted_now_ns && limiter.bucket.is_gang(now)) {
+        // What was learnt before had waits in it.
+        COSTS.lower(part.index, took_ns / u64::from(part.count.max(1)));
+        return;
+    }
     if parts.iter().any(|part| COSTS.at(part.index).1 < LEARNT) {
         COSTS.learn(parts, predicted_now_ns, took_ns);
         return;

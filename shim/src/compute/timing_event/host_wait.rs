@@ -8,7 +8,7 @@ use super::event::{next_event, publish, record};
 use super::start::first;
 use crate::compute::Launches;
 use crate::compute::device_limiter::DeviceLimiter;
-use crate::compute::stream_state::{HOST_WAIT, StreamState};
+use crate::compute::stream_state::{AT_MOST, BOUNDED, HOST_WAIT, MEASURED, StreamState, TimingEvent};
 use crate::driver::Call;
 use crate::runtime::capture;
 use crate::runtime::stream::Stream;
@@ -56,8 +56,7 @@ impl Launches {
     fn begin_behind(&'static self, stream_state: &'static StreamState, stream: Stream, kind: u32) {
         let recording = stream_state.try_recording();
         if recording.is_none() || stream_state.unmeasured().0 > 0 {
-            // Another thread launches: whether before the operation or behind it is not known ([`AT_MOST`](
-            // crate::compute::stream_state::AT_MOST)).
+            // Another thread launches: whether before the operation or behind it is not known ([`AT_MOST`]).
             return;
         }
         let mark = stream_state.host_waits.mark();
@@ -72,8 +71,7 @@ impl Launches {
             }
         }
         let Some(timing_event) = next_event(stream_state) else {
-            // The next segment includes the operation, so that nothing behind it goes as predicted ([`AT_MOST`](
-            // crate::compute::stream_state::AT_MOST)).
+            // The next segment includes the operation, so that nothing behind it goes as predicted ([`AT_MOST`]).
             return;
         };
         stream_state.chained.store(false, Ordering::Relaxed);
@@ -85,6 +83,30 @@ impl Launches {
             stream_state.host_waits.segment_from(mark);
             stream_state.chained.store(true, Ordering::Relaxed);
             self.wake_worker();
+        }
+    }
+
+    /// Work runs longer than predicted: if it may be queued behind a stream that waits for the host, its time is an upper bound
+    /// ([`AT_MOST`]). A context's legacy default stream waits for its other streams, and they for it (CUDA Driver API, "Stream
+    /// synchronization behavior").
+    pub(in crate::compute) fn doubt_if_behind_host_wait(
+        &'static self,
+        limiter: &DeviceLimiter,
+        stream_state: &StreamState,
+        timing_event: &TimingEvent,
+        seen_ns: u64,
+    ) {
+        let kind = timing_event.kind.load(Ordering::Relaxed);
+        let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
+        let ran_ns = seen_ns.saturating_sub(stream_state.at_work_since_ns());
+        if matches!(kind, MEASURED | BOUNDED) && ran_ns > limiter.waits_from_ns(predicted_ns, seen_ns) {
+            let is_before = |other: &&StreamState| {
+                (stream_state.is_legacy() || other.is_legacy()) && !core::ptr::eq(*other, stream_state)
+            };
+            let mut before = self.streams_of(CUcontext(stream_state.context())).filter(is_before);
+            if before.any(StreamState::waits_for_host) {
+                timing_event.kind.store(AT_MOST, Ordering::Relaxed);
+            }
         }
     }
 
