@@ -79,7 +79,7 @@ impl Launches {
         let waits = self.most_ns(|one| one.bucket.running_ns(now_ns)) > 0;
         let goes = if waits {
             let waited_ns = self.most_ns(|one| one.bucket.waited_ns(now_ns));
-            owes_ns <= DEBT_NS + waited_ns.min(WAITED_MOST_NS) && self.is_waited_for(limiter, now_ns)
+            owes_ns <= DEBT_NS + waited_ns.min(WAITED_MOST_NS) && self.is_waited_for(limiter, 1, now_ns)
         } else {
             most_owed_ns <= DEBT_NS && self.are_others_at_work(limiter, now_ns)
         };
@@ -95,23 +95,24 @@ impl Launches {
     }
 
     /// Whether a kernel of the gang may wait for this process's next launch on the device, which would then only make the tenant wait for
-    /// longer. What waits itself is not waited for.
-    fn is_waited_for(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
-        self.may_be_waited_for(limiter, 1, now_ns)
-    }
-
-    /// As [`Launches::is_waited_for`], by a kernel that has run for so long that no time slice of another process is the reason. While
-    /// launches go for kernels that only end late, new ones begin before those have ended, and the tenant never stops.
-    pub(super) fn is_surely_waited_for(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
-        self.may_be_waited_for(limiter, SURE_NS, now_ns)
-    }
-
-    fn may_be_waited_for(&self, limiter: &DeviceLimiter, from_ns: u64, now_ns: u64) -> bool {
+    /// longer: one that has run for at least `ran_ns`. What waits itself is not waited for.
+    fn is_waited_for(&self, limiter: &DeviceLimiter, ran_ns: u64, now_ns: u64) -> bool {
         let waits_itself = || {
             self.streams_on(limiter)
                 .any(|stream_state| stream_state.seen_running_ns() > DOUBT_NS.0 / GANG_PART)
         };
-        self.most_ns(|one| one.bucket.running_ns(now_ns)) >= from_ns && !waits_itself()
+        self.most_ns(|one| one.bucket.running_ns(now_ns)) >= ran_ns && !waits_itself()
+    }
+
+    /// As [`Launches::is_waited_for`], for so long that neither time slices nor a late look can be the reason, by a launch that has been
+    /// held for as long. If launches went for kernels that only end late, some would always run, and the tenant would never stop.
+    pub(super) fn is_surely_waited_for(
+        &self,
+        limiter: &DeviceLimiter,
+        held_since_ns: u64,
+        now_ns: u64,
+    ) -> bool {
+        now_ns.saturating_sub(held_since_ns) >= SURE_NS && self.is_waited_for(limiter, SURE_NS, now_ns)
     }
 
     /// Wakes launches of the gang that wait for others to be at work, as one has just gone.

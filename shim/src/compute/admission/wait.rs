@@ -168,7 +168,7 @@ impl Launches {
             let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
             return gone.map_err(|at_ns| at_ns.min(again_ns));
         }
-        if limiter.bucket.is_gang(now) && self.is_surely_waited_for(limiter, now) {
+        if limiter.bucket.is_gang(now) && self.is_surely_waited_for(limiter, started_ns, now) {
             // Past what such a launch may owe at once ([`Launches::held_until`]): to hold it would add to the debt for ever.
             let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
             return gone.map_err(|at_ns| at_ns.min(again_ns));
