@@ -1,4 +1,5 @@
-/* Plays a schedule of GPU work, again and again until it is killed: schedule SCRIPT. Prints "started".
+/* Plays a schedule of GPU work, again and again until it is killed: schedule SCRIPT [FOLDER]. Prints "started". One with meetings makes
+ * a file in the FOLDER and begins once there is another one, "go".
  * SCRIPT is "CONTEXTS STREAMS | STEPS | STEPS ...": so many contexts (0 is the primary one) of so many streams each, and the
  * steps of each thread. Stream k is number k % STREAMS of context k / STREAMS: in each context 0 is the legacy default stream,
  * 1 the thread's default stream, then come created ones, blocking and not in turn. Event e belongs to context e / EVENTS.
@@ -19,6 +20,7 @@
  *   P us        sleeps      T  stops the process (SIGSTOP)
  * Results are not looked at: some steps fail behind others, and a schedule goes on. */
 #include "usage.h"
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -295,6 +297,14 @@ static int read_script(char *script)
     }
     return count + 1;
 }
+static void meet_the_others(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%d", folder, getpid());
+    CHECK(!close(open(path, O_CREAT | O_WRONLY, 0600)));
+    snprintf(path, sizeof path, "%s/go", folder);
+    while (access(path, F_OK)) usleep(1000);
+}
 int main(int argc, char **argv)
 {
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
@@ -309,8 +319,8 @@ int main(int argc, char **argv)
     if (failures) return 1;
     printf("started\n");
     fflush(stdout);
-    /* A rank that begins late would be spun for, before there is anything to meet for. */
-    if (has_meetings) usleep(2000000 - now_ns() / 1000 % 1000000);
+    /* Ranks find each other before the first kernel waits. */
+    if (has_meetings && argc > 2) meet_the_others(argv[2]);
     for (int i = !has_signals && !has_meetings; i < count; i++) CHECK(!pthread_create(&threads[i].id, NULL, body, &threads[i]));
     if (has_signals) find_usage(), signal_for_ever(count);
     if (has_meetings) watch_for_ever(count);

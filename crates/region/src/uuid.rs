@@ -19,6 +19,25 @@ impl GpuUuid {
         &self.0
     }
 
+    /// The UUID that a text names, as [`GpuUuid::from_str`]; `None` if it names none.
+    pub fn from_ascii(text: &[u8]) -> Option<Self> {
+        let text: &[u8; 40] = text.try_into().ok()?;
+        let (prefix, mut rest) = text.split_first_chunk::<4>()?;
+        if !prefix.eq_ignore_ascii_case(b"GPU-") {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        for (position, byte) in bytes.iter_mut().enumerate() {
+            if matches!(position, 4 | 6 | 8 | 10) {
+                rest = rest.strip_prefix(b"-")?;
+            }
+            let ([high, low], after) = rest.split_first_chunk()?;
+            *byte = digit(*high)? << 4 | digit(*low)?;
+            rest = after;
+        }
+        Some(Self(bytes))
+    }
+
     /// The UUID as two words of the shared layout.
     pub(crate) fn to_words(self) -> [u64; 2] {
         let value = u128::from_le_bytes(self.0);
@@ -34,14 +53,15 @@ impl GpuUuid {
 
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GPU")?;
-        for (position, byte) in self.0.iter().enumerate() {
-            if matches!(position, 0 | 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = *b"GPU-00000000-0000-0000-0000-000000000000";
+        let mut digits = text.iter_mut().filter(|place| **place == b'0');
+        for half in self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
+            if let (Some(place), Some(digit)) = (digits.next(), DIGITS.get(usize::from(half))) {
+                *place = *digit;
             }
-            write!(f, "{byte:02x}")?;
         }
-        Ok(())
+        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -72,27 +92,8 @@ impl FromStr for GpuUuid {
 
     /// Reads the full form; the case of letters does not matter.
     fn from_str(text: &str) -> Result<Self, UuidError> {
-        parse(text).ok_or_else(|| UuidError(text.chars().take(64).collect()))
+        Self::from_ascii(text.as_bytes()).ok_or_else(|| UuidError(text.chars().take(64).collect()))
     }
-}
-
-/// Each call of NVML about a GPU reads one.
-fn parse(text: &str) -> Option<GpuUuid> {
-    let text: &[u8; 40] = text.as_bytes().try_into().ok()?;
-    let (prefix, mut rest) = text.split_first_chunk::<4>()?;
-    if !prefix.eq_ignore_ascii_case(b"GPU-") {
-        return None;
-    }
-    let mut bytes = [0; 16];
-    for (position, byte) in bytes.iter_mut().enumerate() {
-        if matches!(position, 4 | 6 | 8 | 10) {
-            rest = rest.strip_prefix(b"-")?;
-        }
-        let ([high, low], after) = rest.split_first_chunk()?;
-        *byte = digit(*high)? << 4 | digit(*low)?;
-        rest = after;
-    }
-    Some(GpuUuid(bytes))
 }
 
 /// The value of a hexadecimal digit.

@@ -106,5 +106,5 @@ fn uuid_of(device: nvmlDevice_t) -> Option<GpuUuid> {
     unsafe { real::nvmlDeviceGetUUID(device, text.as_mut_ptr(), 96) }.ok()?;
     // SAFETY: NVML returned success, so the array holds a C string.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-    text.to_str().ok()?.parse().ok()
+    GpuUuid::from_ascii(text.to_bytes())
 }

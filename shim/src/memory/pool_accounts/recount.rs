@@ -28,9 +28,12 @@ impl PoolAccounts {
         MAY_SHRINK.store(true, Ordering::Relaxed);
     }
 
-    /// Counts anew, as the application has waited for the GPU.
+    /// Counts anew, as the application has waited for the GPU, if that may have given something back.
+    #[inline]
     pub(crate) fn synchronised(&self) {
-        self.count_all();
+        if is_shrinking() {
+            self.count_all();
+        }
     }
 
     /// Counts what the driver holds now, before an answer. A pool grows when memory is requested of it, which is

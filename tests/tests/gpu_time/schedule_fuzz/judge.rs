@@ -125,9 +125,7 @@ fn is_long(case: &Case) -> bool {
 pub(crate) fn judge(case: &Case, looks: &[Look]) -> Verdict {
     let (alone_ns, beside_ns) = BURST_NS;
     let burst_ns = if case.neighbour.is_some() { beside_ns } else { alone_ns };
-    let has_ranks =
-        case.scripts.iter().flat_map(|script| &script.threads).flatten().any(|step| step.what == 'M');
-    let gang_ns = if has_ranks { GANG_NS } else { 0 };
+    let gang_ns = if case.scripts.iter().any(Script::has_meetings) { GANG_NS } else { 0 };
     let allowed_ns = burst_ns + in_flight_ns(case) + gang_ns;
     let worst = |gpu| (worst_excess(looks, gpu), gpu);
     let ((excess_ns, window_ns), gpu) =

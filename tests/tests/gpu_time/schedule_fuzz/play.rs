@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 
+use tempfile::TempDir;
 use vcuda_benches::lab::{Lab, Load};
 use vcuda_limiter::busy;
 use vcuda_region::DeviceIndex;
@@ -53,6 +54,8 @@ struct Stage<'c> {
     processes: Vec<Option<(usize, bool)>>,
     start_ns: u64,
     looks: Vec<Look>,
+    /// Where ranks find each other.
+    folder: TempDir,
 }
 
 /// The record of a case.
@@ -92,14 +95,22 @@ impl<'c> Stage<'c> {
         let scripts: Vec<String> = case.scripts.iter().map(ToString::to_string).collect();
         let cap = case.cap.to_string();
         let (first, others) = scripts.split_first().ok_or("no process")?;
+        let folder = tempfile::tempdir()?;
+        let place = folder.path().display().to_string();
         lab.shift(offset_s(case, 0));
-        let tenant = lab.start(Load { quota: &["--cores", &cap], program: &[first], processes: 1 })?;
+        let tenant = lab.start(Load { quota: &["--cores", &cap], program: &[first, &place], processes: 1 })?;
         let mut processes = vec![Some((0, false))];
         for (number, script) in (1..).zip(others) {
             lab.shift(offset_s(case, number));
-            processes.push(Some((lab.join(tenant, &["--cores", &cap], &[script])?, false)));
+            processes.push(Some((lab.join(tenant, &["--cores", &cap], &[script, &place])?, false)));
         }
-        Ok(Stage { case, cap: case.cap, claimed: 0, lab, tenant, processes, start_ns, looks: Vec::new() })
+        let ranks = case.scripts.iter().filter(|script| script.has_meetings()).count();
+        while std::fs::read_dir(&folder)?.count() < ranks {
+            lab.run_for(MS)?;
+            lab.are_alive()?;
+        }
+        std::fs::write(folder.path().join("go"), "")?;
+        Ok(Stage { case, cap: case.cap, claimed: 0, lab, tenant, processes, start_ns, looks: Vec::new(), folder })
     }
 
     fn run(&mut self) -> Done {
@@ -209,7 +220,8 @@ impl<'c> Stage<'c> {
                 {
                     let cap = self.cap.to_string();
                     self.lab.shift(offset_s(self.case, script));
-                    let process = self.lab.join(self.tenant, &["--cores", &cap], &[&what])?;
+                    let folder = self.folder.path().display().to_string();
+                    let process = self.lab.join(self.tenant, &["--cores", &cap], &[&what, &folder])?;
                     *place = Some((process, false));
                     if is_alone {
                         // It makes the tenant anew, once the dead ones' memory is released. A cap set before would be theirs.

@@ -46,6 +46,11 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// Whether it has kernels that wait for those of other ranks.
+    pub(crate) fn has_meetings(&self) -> bool {
+        self.threads.iter().flatten().any(|step| step.what == 'M')
+    }
+
     /// GPU time of its longest launch (ns): of a kernel, of a graph, or of a capture.
     pub(crate) fn longest_ns(&self) -> u64 {
         self.longest_of_threads().max().unwrap_or(0)
