@@ -22,6 +22,8 @@ const DOUBT_NS: (u64, u64) = (1_000_000, 5_000_000);
 const GANG_PART: u64 = 4;
 /// Time from which on a kernel that runs longer than predicted surely waits (ns).
 const SURE_NS: u64 = 50_000_000;
+/// Time by which a kernel may end late that waits for nothing any more, as others have time slices (ns).
+const LATE_NS: u64 = 4 * SLICE_NS;
 /// Most of the time for which kernels have waited that a launch may owe (ns). Past it launches go at the tenant's rate, so that a tenant
 /// whose kernels only seem to wait keeps its cap.
 const WAITED_MOST_NS: u64 = 500_000_000;
@@ -79,7 +81,7 @@ impl Launches {
         let waits = self.most_ns(|one| one.bucket.running_ns(now_ns)) > 0;
         let goes = if waits {
             let waited_ns = self.most_ns(|one| one.bucket.waited_ns(now_ns));
-            owes_ns <= DEBT_NS + waited_ns.min(WAITED_MOST_NS) && self.is_waited_for(limiter, 1, now_ns)
+            owes_ns <= DEBT_NS + waited_ns.min(WAITED_MOST_NS) && self.is_waited_for(limiter, now_ns)
         } else {
             most_owed_ns <= DEBT_NS && self.are_others_at_work(limiter, now_ns)
         };
@@ -95,24 +97,28 @@ impl Launches {
     }
 
     /// Whether a kernel of the gang may wait for this process's next launch on the device, which would then only make the tenant wait for
-    /// longer: one that has run for at least `ran_ns`. What waits itself is not waited for.
-    fn is_waited_for(&self, limiter: &DeviceLimiter, ran_ns: u64, now_ns: u64) -> bool {
-        let waits_itself = || {
-            self.streams_on(limiter)
-                .any(|stream_state| stream_state.seen_running_ns() > DOUBT_NS.0 / GANG_PART)
-        };
-        self.most_ns(|one| one.bucket.running_ns(now_ns)) >= ran_ns && !waits_itself()
+    /// longer. What waits itself is not waited for.
+    fn is_waited_for(&self, limiter: &DeviceLimiter, now_ns: u64) -> bool {
+        self.most_ns(|one| one.bucket.running_ns(now_ns)) > 0 && !self.waits_itself(limiter)
     }
 
-    /// As [`Launches::is_waited_for`], for so long that neither time slices nor a late look can be the reason, by a launch that has been
-    /// held for as long. If launches went for kernels that only end late, some would always run, and the tenant would never stop.
+    /// Whether one surely waits for it: it has run for so long that no time slice of another process is the reason, and did still run when
+    /// the launch had been held for some slices. If launches went for kernels that only end late, some would always run, and the tenant
+    /// would never stop.
     pub(super) fn is_surely_waited_for(
         &self,
         limiter: &DeviceLimiter,
         held_since_ns: u64,
         now_ns: u64,
     ) -> bool {
-        now_ns.saturating_sub(held_since_ns) >= SURE_NS && self.is_waited_for(limiter, SURE_NS, now_ns)
+        let seen_from_ns = held_since_ns.saturating_add(LATE_NS);
+        self.most_ns(|one| one.bucket.seen_running_ns(seen_from_ns, now_ns)) >= SURE_NS
+            && !self.waits_itself(limiter)
+    }
+
+    fn waits_itself(&self, limiter: &DeviceLimiter) -> bool {
+        let mut streams = self.streams_on(limiter);
+        streams.any(|stream_state| stream_state.seen_running_ns() > DOUBT_NS.0 / GANG_PART)
     }
 
     /// Wakes launches of the gang that wait for others to be at work, as one has just gone.

@@ -44,6 +44,12 @@ impl TokenBucket {
         believed_ns(ran_ns, &self.running_at_ns, within_ns, now_ns)
     }
 
+    /// As [`TokenBucket::running_ns`], if that was seen at `from_ns` or later (`CLOCK_MONOTONIC`).
+    pub fn seen_running_ns(&self, from_ns: u64, now_ns: u64) -> u64 {
+        let at_ns = self.running_at_ns.load(Ordering::Relaxed);
+        if at_ns >= from_ns { self.running_ns(now_ns) } else { 0 }
+    }
+
     /// The sum of such times since the tenant last had tokens (ns). It is what waiting may have cost it.
     pub fn waited_ns(&self, now_ns: u64) -> u64 {
         let ended_ns = self.waited_ns.load(Ordering::Relaxed);
@@ -101,6 +107,8 @@ mod tests {
         bucket.note_running(400 * MS, 1_000 * MS);
         bucket.note_running(300 * MS, 1_010 * MS);
         assert_eq!(bucket.running_ns(1_150 * MS), 400 * MS, "the longest counts");
+        assert_eq!(bucket.seen_running_ns(1_000 * MS, 1_150 * MS), 400 * MS);
+        assert_eq!(bucket.seen_running_ns(1_001 * MS, 1_150 * MS), 0, "it may have ended since");
         assert_eq!(bucket.running_ns(1_151 * MS), 0);
         bucket.note_running(500 * MS, 1_160 * MS);
         bucket.note_ended(600 * MS, false, 1_200 * MS);
