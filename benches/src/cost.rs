@@ -66,13 +66,16 @@ const CASES: [Case; 20] = [
     case("cuMemCreate, map, unmap, release", "vmm", None),
     case("cuArrayCreate + cuArrayDestroy", "array", None),
     case("open + close another container's memory", "ipc", None),
-    Case { quota: SHARE, ..case("launch + cuStreamSynchronize within a share", "launch-sync", None) },
-    Case { quota: SHARE, ..case("cuStreamSynchronize within a share", "sync", None) },
-    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", None) },
-    Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", None) },
-    case("cuModuleLoadData + cuModuleUnload", "module", None),
-    case("nvmlDeviceGetMemoryInfo", "nvml-memory", None),
-    case("nvmlDeviceGetUtilizationRates", "nvml-rates", None),
+    Case {
+        quota: SHARE,
+        ..case("launch + cuStreamSynchronize within a share", "launch-sync", Some(1_352.0))
+    },
+    Case { quota: SHARE, ..case("cuStreamSynchronize within a share", "sync", Some(468.0)) },
+    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", Some(480.0)) },
+    Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", Some(262.0)) },
+    case("cuModuleLoadData + cuModuleUnload", "module", Some(12_750.0)),
+    case("nvmlDeviceGetMemoryInfo", "nvml-memory", Some(1_025.0)),
+    case("nvmlDeviceGetUtilizationRates", "nvml-rates", Some(1_460.0)),
 ];
 
 /// The fixture, and a program that holds slots of the tenant.

@@ -98,7 +98,8 @@ impl<'c> Stage<'c> {
         let folder = tempfile::tempdir()?;
         let place = folder.path().display().to_string();
         lab.shift(offset_s(case, 0));
-        let tenant = lab.start(Load { quota: &["--cores", &cap], program: &[first, &place], processes: 1 })?;
+        let tenant =
+            lab.start(Load { quota: &["--cores", &cap], program: &[first, &place], processes: 1 })?;
         let mut processes = vec![Some((0, false))];
         for (number, script) in (1..).zip(others) {
             lab.shift(offset_s(case, number));
@@ -110,7 +111,17 @@ impl<'c> Stage<'c> {
             lab.are_alive()?;
         }
         std::fs::write(folder.path().join("go"), "")?;
-        Ok(Stage { case, cap: case.cap, claimed: 0, lab, tenant, processes, start_ns, looks: Vec::new(), folder })
+        Ok(Stage {
+            case,
+            cap: case.cap,
+            claimed: 0,
+            lab,
+            tenant,
+            processes,
+            start_ns,
+            looks: Vec::new(),
+            folder,
+        })
     }
 
     fn run(&mut self) -> Done {
