@@ -388,7 +388,7 @@ const fn unpack(word: u64) -> (u64, u64) {
     (word & ((1 << COUNT_BITS) - 1), word >> COUNT_BITS)
 }
 
-const FREE: u64 = 0;
+pub(super) const FREE: u64 = 0;
 /// The low bits of [`super::Stream::key`] of a legacy default stream.
 const LEGACY_KEY: u64 = 1;
 pub(super) const TAKEN: u64 = 3;

@@ -7,7 +7,7 @@ use vcuda_driver_api::prelude::*;
 use vcuda_region::clock::now_ns;
 
 use super::device_limiter::DeviceLimiter;
-use super::stream_state::{StreamState, TAKEN};
+use super::stream_state::{FREE, StreamState, TAKEN};
 use crate::driver::real;
 use crate::runtime::shim;
 use crate::runtime::shim::devices::{device_of_context, shared_context};
@@ -160,7 +160,7 @@ impl StreamTable {
         for _ in 0..CLAIMS_MAX {
             let (position, stream_state) = self.take_for(key)?;
             if !self.is_claimed_elsewhere(key, position) {
-                mine = Some((position, stream_state));
+                mine = Some(stream_state);
                 break;
             }
             stream_state.give_back();
@@ -169,18 +169,16 @@ impl StreamTable {
                 return Some(of_another);
             }
         }
-        let (position, stream_state) = mine?;
+        let stream_state = mine?;
         stream_state.reset();
-        // Set before the key: the worker is woken after a launch on the stream, and then sees the bits.
-        self.taken.get(position / PER_WORD)?.fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
-        self.words.fetch_or(1 << (position / PER_WORD), Ordering::Relaxed);
         let is_of_another = stream_state.context.swap(context.0, Ordering::Relaxed) != context.0;
         // Events belong to their context, so those of another context cannot be used.
         let events = is_of_another.then(|| stream_state.take_events());
         stream_state.asked_in.store(asked_in.0, Ordering::Relaxed);
         stream_state.limiter.store(core::ptr::from_ref(limiter).cast_mut(), Ordering::Relaxed);
         stream_state.key.store(key, Ordering::SeqCst);
-        stream_state.wanted.store(0, Ordering::SeqCst);
+        // Another thread may have taken the entry at once.
+        let _ = stream_state.wanted.compare_exchange(key, 0, Ordering::SeqCst, Ordering::Relaxed);
         // Afterwards, as other threads wait for the entry.
         for event in events.into_iter().flatten() {
             // SAFETY: an event of the shim, or 0; if its context is gone, the driver returns an error.
@@ -198,6 +196,9 @@ impl StreamTable {
             .take_place(key, |stream_state| !stream_state.is_held())
             .or_else(|| self.take_place(key, |stream_state| stream_state.is_unused_since(unused_ns)))?;
         stream_state.wanted.store(key, Ordering::SeqCst);
+        // Set before the key: the worker is woken after a launch on the stream, and then sees the bits.
+        self.taken.get(position / PER_WORD)?.fetch_or(1 << (position % PER_WORD), Ordering::Relaxed);
+        self.words.fetch_or(1 << (position / PER_WORD), Ordering::Relaxed);
         Some((position, stream_state))
     }
 
@@ -214,7 +215,8 @@ impl StreamTable {
     /// Frees an entry for another stream, after `end` has settled what is left there; does nothing if it is no longer the one of the
     /// stream with the key `held`.
     pub(super) fn free(&self, stream_state: &StreamState, held: u64, end: impl FnOnce()) {
-        if stream_state.key.compare_exchange(held, TAKEN, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        let take = || stream_state.key.compare_exchange(held, TAKEN, Ordering::SeqCst, Ordering::Relaxed);
+        if matches!(held, FREE | TAKEN) || take().is_err() {
             return;
         }
         end();

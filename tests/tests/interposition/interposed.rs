@@ -133,6 +133,36 @@ fn a_driver_that_looks_itself_up() {
     }
 }
 
+/// Functions that came after driver 470 (CUDA 11.4), by the beginnings of their names (`cuda.h` of each release).
+const AFTER_470: [&str; 7] = [
+    "cuGreenCtx",
+    "cuMulticast",
+    "cuLibrary",
+    "cuKernel",
+    "cuLaunchKernelEx",
+    "cuCheckpoint",
+    "cuCtxCreate_v4",
+];
+
+/// An old driver: look-ups tell the truth of what it lacks, but for a weak symbol (docs/limits.md).
+#[test]
+fn a_driver_that_lacks_newer_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let second = release_dir().join("libvcuda_simulator_cuda.so");
+    let is_old = |name: &str| name.starts_with("cu") && !AFTER_470.iter().any(|new| name.starts_with(new));
+    let names = symbols(&second, "--defined-only", is_old);
+    let driver = compile_list(folder.path(), "behind.c", &names, &["-Wl,-soname,libcuda.so.1"]);
+    std::fs::rename(driver, folder.path().join("libcuda.so.1")).unwrap();
+    let fixture = Fixture::new();
+    let [bare, tenant] = ["unset LD_PRELOAD;", ""].map(|preload| {
+        let script = format!("export LD_LIBRARY_PATH=$0:$LD_LIBRARY_PATH; {preload} exec \"$@\"");
+        let mut tenant = fixture.tenant(&QUOTA, "sh");
+        tenant.args(["-c", &script]).arg(folder.path()).arg(app("weak", Door::Link));
+        succeeded(&tenant.env("VCUDA_BEHIND", &second).output().unwrap())
+    });
+    assert_eq!((bare.trim(), tenant.trim()), ("0 0 0", "1 0 0"));
+}
+
 /// A profiler's library that answers for the driver with itself: the application calls it, and it the shim, whichever of
 /// the two is loaded first.
 #[test]

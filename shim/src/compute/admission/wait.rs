@@ -169,10 +169,8 @@ impl Launches {
             return gone.map_err(|at_ns| at_ns.min(again_ns));
         }
         if limiter.bucket.is_gang(now) && self.is_surely_waited_for(limiter, started_ns, now) {
-            // Past what such a launch may owe at once ([`Launches::held_until`]): to hold it would add to the debt for ever. Its first
-            // measurement may have such waits in it.
-            let price_ns = price_beside_ns(predicted).min(gang::DEBT_NS);
-            let gone = limiter.bucket.go_beside(&view.pace, price_ns, now);
+            // Past what such a launch may owe at once ([`Launches::held_until`]): to hold it would add to the debt for ever.
+            let gone = limiter.bucket.go_beside(&view.pace, price_beside_ns(predicted), now);
             return gone.map_err(|at_ns| at_ns.min(again_ns));
         }
         let bound_ns = started_ns.saturating_add(hold_max_ns);

@@ -47,7 +47,12 @@ impl Launches {
 
     /// See [`crate::compute::context_closed`].
     pub(in crate::compute) fn closed_context(&'static self, context: CUcontext, ended: bool) {
-        for stream_state in self.streams_of(context) {
+        for stream_state in self.streams.all() {
+            // Before the context is looked at: another thread may take the entry for a stream of another one.
+            let held = stream_state.key.load(Ordering::SeqCst);
+            if stream_state.context() != context.0 {
+                continue;
+            }
             if !ended {
                 stream_state.closing.store(false, Ordering::SeqCst);
                 continue;
@@ -55,7 +60,6 @@ impl Launches {
             let Some(limiter) = stream_state.limiter() else {
                 continue;
             };
-            let held = stream_state.key.load(Ordering::SeqCst);
             self.streams.free(stream_state, held, || end_with_context(limiter, stream_state));
         }
         if ended {

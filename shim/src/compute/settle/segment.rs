@@ -356,7 +356,8 @@ fn settle_measured(
         return;
     }
     if let ([part], true) = (parts, took_ns < predicted_now_ns && limiter.bucket.is_gang(now)) {
-        // What was learnt before had waits in it.
+        // What was learnt before had waits in it. That the prediction was too long is noted as for any other.
+        note_misprediction(limiter, view, predicted_now_ns, count, took_ns);
         COSTS.lower(part.index, took_ns / u64::from(part.count.max(1)));
         return;
     }
@@ -364,10 +365,15 @@ fn settle_measured(
         COSTS.learn(parts, predicted_now_ns, took_ns);
         return;
     }
-    if view.contended {
-        limiter.misprediction.note_beside(predicted_now_ns, took_ns);
-    } else {
-        limiter.misprediction.note(predicted_now_ns, count, took_ns);
-    }
+    note_misprediction(limiter, view, predicted_now_ns, count, took_ns);
     stream_state.lesson.lock().add(&COSTS, parts, took_ns);
+}
+
+/// Notes by how much the prediction of `count` launches was off.
+fn note_misprediction(limiter: &DeviceLimiter, view: &View, predicted_ns: u64, count: u32, took_ns: u64) {
+    if view.contended {
+        limiter.misprediction.note_beside(predicted_ns, took_ns);
+    } else {
+        limiter.misprediction.note(predicted_ns, count, took_ns);
+    }
 }

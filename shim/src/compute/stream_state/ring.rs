@@ -161,7 +161,11 @@ impl StreamState {
         let of = match (self.pending(), first.kind.load(Ordering::Relaxed)) {
             (0, _) if !self.chained.load(Ordering::Relaxed) => &self.unstarted_since_ns,
             (1.., START | RESTART | FIRST | PAIR | BOUNDED) => &first.gap_ns,
-            (0, _) | (_, MEASURED | AT_MOST) => &self.settled_to_ns,
+            (0, _) | (_, MEASURED) => &self.settled_to_ns,
+            (_, AT_MOST) => {
+                let settled_to_ns = self.settled_to_ns.load(Ordering::Relaxed);
+                return settled_to_ns.max(first.gap_ns.load(Ordering::Relaxed));
+            }
             _ => return 0,
         };
         of.load(Ordering::Relaxed)
@@ -178,6 +182,12 @@ impl StreamState {
             self.head.store(head.wrapping_add(1), Ordering::Release);
         }
         all
+    }
+
+    /// Whether all that was measured before an operation that waits for the host is done, and that is not.
+    pub(in crate::compute) fn waits_for_host_now(&self) -> bool {
+        let first = self.timing_event(self.head.load(Ordering::Relaxed));
+        self.pending() > 0 && first.kind.load(Ordering::Relaxed) == HOST_WAIT
     }
 
     /// Whether the stream waits for the host, or will once it reaches such an operation, or may.

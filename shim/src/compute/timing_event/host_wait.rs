@@ -98,13 +98,19 @@ impl Launches {
     ) {
         let kind = timing_event.kind.load(Ordering::Relaxed);
         let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
-        let ran_ns = seen_ns.saturating_sub(stream_state.at_work_since_ns());
-        if matches!(kind, MEASURED | BOUNDED) && ran_ns > limiter.waits_from_ns(predicted_ns, seen_ns) {
+        let since_ns = stream_state.at_work_since_ns();
+        let ran_ns = seen_ns.saturating_sub(since_ns);
+        let is_timed = since_ns != 0 && matches!(kind, MEASURED | BOUNDED);
+        if is_timed && ran_ns > limiter.waits_from_ns(predicted_ns, seen_ns) {
             let is_before = |other: &&StreamState| {
                 (stream_state.is_legacy() || other.is_legacy()) && !core::ptr::eq(*other, stream_state)
             };
             let mut before = self.streams_of(CUcontext(stream_state.context())).filter(is_before);
-            if before.any(StreamState::waits_for_host) {
+            if before.any(StreamState::waits_for_host_now) {
+                if kind == MEASURED {
+                    // It begins at the event before.
+                    timing_event.gap_ns.store(0, Ordering::Relaxed);
+                }
                 timing_event.kind.store(AT_MOST, Ordering::Relaxed);
             }
         }
