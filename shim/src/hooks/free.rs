@@ -82,6 +82,10 @@ fn freed_after(call: &Call<'_, CUresult>, address: u64, leave: impl FnOnce(Alloc
     let ended = shim.accounts().allocations.end(address, Kind::Linear);
     match (call.real(), ended) {
         (Ok(()), Ended::All(allocation)) => leave(allocation),
+        (Ok(()), Ended::Unknown) if pool_accounts::is_any() => {
+            // It may be a piece of no bytes, for which the pool has grown.
+            shim.accounts().pool_accounts.note_shrinking();
+        }
         (Ok(()), Ended::Unknown | Ended::Opening) => {}
         (Err(error), ended) => {
             shim.accounts().allocations.undo(address, Kind::Linear, ended);

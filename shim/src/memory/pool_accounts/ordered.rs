@@ -5,14 +5,13 @@
 //! If no event can be recorded now, one is recorded later: behind more work, so that it is reached no earlier. All of
 //! the memory stays counted until the driver says that the event was reached, or the context has ended.
 
-use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::*;
 
 use super::freeing::Place;
-use super::recount::MAY_SHRINK;
+use super::recount::may_shrink;
 use super::{Block, PoolAccount};
 use crate::driver::{DefaultStream, Relaxed, real};
 use crate::memory::allocations::Allocation;
@@ -95,7 +94,7 @@ impl Ordered {
         let context = event_context(context);
         let event = record_behind(stream, context);
         self.waiting.lock().push(Waiting { event, context, deferred });
-        MAY_SHRINK.store(true, Ordering::Relaxed);
+        may_shrink();
     }
 
     /// Gives back memory whose streams have reached its free. Returns `true` if any is left.
@@ -144,7 +143,7 @@ impl Ordered {
     pub(super) fn put_back(&self, taken: RemovedEntries) {
         self.waiting.lock().extend(taken.0);
         // A look meanwhile found nothing that waits.
-        MAY_SHRINK.store(true, Ordering::Relaxed);
+        may_shrink();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The times at which the driver is asked what it holds: after an event that may have changed it, and before a
 //! denial.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Weak;
 
 use super::{IS_ANY, PoolAccounts, is_any};
@@ -9,9 +9,16 @@ use crate::driver::Relaxed;
 use crate::runtime::shim;
 use crate::runtime::shim::devices::Device;
 
-/// Set while a synchronisation may give something back. It is a static, so that a synchronisation in a program
-/// without pools costs one load.
-pub(super) static MAY_SHRINK: AtomicBool = AtomicBool::new(false);
+/// Not 0 while a synchronisation may give something back: [`NOTED`], and [`COUNT`] for each thread that counts, which may have asked a
+/// pool before. It is a static, so that a synchronisation in a program without pools costs one load.
+static MAY_SHRINK: AtomicU32 = AtomicU32::new(0);
+const NOTED: u32 = 1;
+const COUNT: u32 = 2;
+
+/// Notes that a synchronisation may give something back.
+pub(super) fn may_shrink() {
+    MAY_SHRINK.fetch_or(NOTED, Ordering::Relaxed);
+}
 
 impl PoolAccounts {
     /// Notes that the driver may hold another amount from now on: it serves a request, or a graph runs.
@@ -25,7 +32,7 @@ impl PoolAccounts {
     /// Notes that a free was ordered, or a pool's threshold lowered: a synchronisation may give something back.
     pub(crate) fn note_shrinking(&self) {
         IS_ANY.store(true, Ordering::Relaxed);
-        MAY_SHRINK.store(true, Ordering::Relaxed);
+        may_shrink();
     }
 
     /// Counts anew, as the application has waited for the GPU, if that may have given something back.
@@ -94,15 +101,17 @@ impl PoolAccounts {
         let _relaxed = Relaxed::enter();
         // Both are read first: what happens from here on is looked at again.
         let changes = self.changes.load(Ordering::Acquire);
-        MAY_SHRINK.store(false, Ordering::Relaxed);
+        MAY_SHRINK.fetch_add(COUNT, Ordering::Relaxed);
+        MAY_SHRINK.fetch_and(!NOTED, Ordering::Relaxed);
         let mut is_shrinking = self.ordered.poll();
         for pool_account in self.accounts_of(None) {
             pool_account.recount();
             is_shrinking |= pool_account.is_shrinking();
         }
         if is_shrinking {
-            MAY_SHRINK.store(true, Ordering::Relaxed);
+            may_shrink();
         }
+        MAY_SHRINK.fetch_sub(COUNT, Ordering::Relaxed);
         self.counted.store(changes, Ordering::Relaxed);
     }
 
@@ -123,5 +132,5 @@ impl PoolAccounts {
 /// Whether a synchronisation has to look at the pools.
 #[inline]
 pub(crate) fn is_shrinking() -> bool {
-    MAY_SHRINK.load(Ordering::Relaxed)
+    MAY_SHRINK.load(Ordering::Relaxed) != 0
 }
