@@ -1,8 +1,8 @@
 //! Prediction of a launch's cost: a table of learnt GPU times by kernel or graph.
 //!
 //! The table is static memory of the process, so that a launch allocates nothing. It has 4096 sets of four entries; a set is a
-//! cache line, and its memory is only provided once it is used. All accesses are relaxed atomics: a lost update makes a prediction slightly worse, and the next measured segment
-//! corrects it.
+//! cache line, and its memory is only provided once it is used. All accesses are relaxed atomics: a lost update makes a prediction
+//! slightly worse, and the next measured segment corrects it.
 
 mod lesson;
 mod misprediction;

@@ -19,7 +19,7 @@ impl GpuUuid {
         &self.0
     }
 
-    /// The UUID that a text names, as [`GpuUuid::from_str`]; `None` if it names none.
+    /// The UUID that a text names, as [`GpuUuid::from_str`]; `None` if it names none. Each call of NVML about a GPU reads one.
     pub fn from_ascii(text: &[u8]) -> Option<Self> {
         let text: &[u8; 40] = text.try_into().ok()?;
         let (prefix, mut rest) = text.split_first_chunk::<4>()?;
