@@ -6,6 +6,7 @@
 #define cuEventQuery noop_cuEventQuery
 #define cuEventSynchronize noop_cuEventSynchronize
 #define cuEventElapsedTime noop_cuEventElapsedTime
+#define cuStreamQuery noop_cuStreamQuery
 #define cuStreamSynchronize noop_cuStreamSynchronize
 #define cuCtxSynchronize noop_cuCtxSynchronize
 #include "noop.c"
@@ -15,6 +16,7 @@
 #undef cuEventQuery
 #undef cuEventSynchronize
 #undef cuEventElapsedTime
+#undef cuStreamQuery
 #undef cuStreamSynchronize
 #undef cuCtxSynchronize
 #include <time.h>
@@ -66,6 +68,7 @@ CUresult cuEventElapsedTime(float *ms, void *a, void *b)
     *ms = (float)(((double)*(uint64_t *)b - (double)*(uint64_t *)a) / 1e6);
     return is_past(*(uint64_t *)b);
 }
+CUresult cuStreamQuery(void *s) { spend(QUERY_NS); return is_past(*end_of(s)); }
 CUresult cuStreamSynchronize(void *s) { return until(*end_of(s)); }
 CUresult cuCtxSynchronize(void)
 {

@@ -48,14 +48,14 @@ const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Cas
 
 const CASES: [Case; 20] = [
     case("launch, no limit", "launch", Some(12.0)),
-    Case { quota: SHARE, ..case("launch within its share", "launch", Some(226.0)) },
+    Case { quota: SHARE, ..case("launch within its share", "launch", Some(196.0)) },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
         ..case("launch, no limit, suspendable", "launch", Some(164.0))
     },
     Case {
         quota: &["--cores", "90", "--suspendable"],
-        ..case("launch within its share, suspendable", "launch", Some(346.0))
+        ..case("launch within its share, suspendable", "launch", Some(287.0))
     },
     case("allocate + free", "alloc", Some(771.0)),
     Case { neighbours: 63, ..case("allocate + free, 64 slots", "alloc", None) },
@@ -68,10 +68,10 @@ const CASES: [Case; 20] = [
     case("open + close another container's memory", "ipc", None),
     Case {
         quota: SHARE,
-        ..case("launch + cuStreamSynchronize within a share", "launch-sync", Some(1_352.0))
+        ..case("launch + cuStreamSynchronize within a share", "launch-sync", Some(1_328.0))
     },
     Case { quota: SHARE, ..case("cuStreamSynchronize within a share", "sync", Some(468.0)) },
-    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", Some(480.0)) },
+    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", Some(506.0)) },
     Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", Some(262.0)) },
     case("cuModuleLoadData + cuModuleUnload", "module", Some(12_750.0)),
     case("nvmlDeviceGetMemoryInfo", "nvml-memory", Some(1_025.0)),

@@ -49,7 +49,7 @@ pub(crate) use idle_streams::{context_drains, event_is_reached, stream_drains};
 pub(crate) static COSTS: Table = Table::new();
 
 /// Time after its predicted end from which on a stream counts as idle (ns).
-const IDLE_NS: u64 = 20_000;
+const IDLE_NS: u64 = 8_000;
 
 /// State of the launching side of a process.
 #[derive(Debug)]
@@ -225,8 +225,14 @@ impl Launches {
         sampled: bool,
     ) {
         stream_state.extend(now, predicted.cost_ns);
-        let due = stream_state.note(predicted, limiter.segment_ns(), !limiter.charges_pauses());
-        if due || sampled || predicted.samples < LEARNT || predicted.cost_ns >= timing_event::ALONE_NS {
+        stream_state.first_was_launched(now);
+        let due = stream_state.note(predicted, limiter.segment_ns());
+        if due
+            || sampled
+            || stream_state.is_sampled()
+            || predicted.samples < LEARNT
+            || predicted.cost_ns >= timing_event::ALONE_NS
+        {
             let window_ns = if sampled { now_ns().saturating_sub(stream_state.started_at_ns()) } else { 0 };
             self.timing_event(limiter, stream_state, stream, window_ns);
         }

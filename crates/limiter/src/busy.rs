@@ -54,20 +54,19 @@ pub fn mark(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> Marked {
         return marked;
     }
     let oldest = to.saturating_sub(words.len() as u64 * BINS_PER_WORD);
-    let mut bin = from;
-    if bin < oldest {
-        marked.fresh += oldest - bin;
-        bin = oldest;
-    }
-    while bin < to {
-        let word = bin / BINS_PER_WORD;
-        let end = ((word + 1) * BINS_PER_WORD).min(to);
-        let width = end - bin;
-        let mask = (BINS >> (BINS_PER_WORD - width)) << (bin % BINS_PER_WORD);
-        marked.fresh += mark_word(words, word, mask);
-        bin = end;
-    }
+    marked.fresh = oldest.saturating_sub(from);
+    marked.fresh += masks(from.max(oldest), to).map(|(word, mask)| mark_word(words, word, mask)).sum::<u64>();
     marked
+}
+
+/// Numbers of the words that hold the bins `from..to`, each with a mask of these bins.
+fn masks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    let mask_of = move |word: u64| {
+        let first = (word * BINS_PER_WORD).max(from);
+        let end = ((word + 1) * BINS_PER_WORD).min(to);
+        (word, BINS >> (BINS_PER_WORD - (end - first)) << (first % BINS_PER_WORD))
+    };
+    (from / BINS_PER_WORD..to.div_ceil(BINS_PER_WORD)).map(mask_of)
 }
 
 /// Sets `mask` in the ring's word number `word` (counted since the clock's zero). Returns the number of bins that were not set.
@@ -119,14 +118,13 @@ pub fn busy_permille(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u32 {
 /// The busy time from `from_ns` to `to_ns` (monotonic clock) in ns, to the nearest bins, of at most the last round.
 pub fn busy_ns(words: &[AtomicU64], from_ns: u64, to_ns: u64) -> u64 {
     let to = bin_of(to_ns);
-    let from = bin_of(from_ns).max(to.saturating_sub(words.len() as u64 * BINS_PER_WORD));
-    let is_busy = |bin: &u64| {
-        let word = bin / BINS_PER_WORD;
+    let from = bin_of(from_ns).max(to.saturating_sub(words.len() as u64 * BINS_PER_WORD)).min(to);
+    let busy = masks(from, to).map(|(word, mask)| {
         let cell = words.get(place(words.len(), word).0);
         let bins = cell.map_or(0, |cell| bins_of(cell.load(Ordering::Relaxed), words.len(), word));
-        bins >> (bin % BINS_PER_WORD) & 1 == 1
-    };
-    (from..to).filter(is_busy).count() as u64 * BIN_NS
+        u64::from((bins & mask).count_ones())
+    });
+    busy.sum::<u64>() * BIN_NS
 }
 
 /// Index of word number `word` in a ring, and its tag.

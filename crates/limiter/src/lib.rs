@@ -15,6 +15,8 @@ pub mod predict;
 mod primitive;
 pub mod queue;
 mod refinement;
+#[cfg(not(loom))]
+pub mod sampling;
 pub mod token_bucket;
 
 #[cfg(not(loom))]

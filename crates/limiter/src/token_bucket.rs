@@ -18,12 +18,10 @@ mod lateness;
 mod meter;
 mod overrun;
 mod pace;
-mod unseen;
 pub use lateness::{Lateness, LatenessUse};
 pub use meter::{LEASE_PART_NS, Lease, Meter, PREDICTION_MAX_NS};
 pub use overrun::is_overrun;
 pub use pace::Pace;
-pub use unseen::can_pay_for_pauses;
 
 /// Number of words of a device's busy map, see [`crate::busy`]. (Loom and miri track each word; their tests do not use the map.)
 pub const BUSY_WORDS: usize = if cfg!(any(loom, miri)) { 16 } else { 4096 };
@@ -37,8 +35,7 @@ pub struct TokenBucket {
     beside_ns: AtomicU64,
     /// Time at which a launch last proceeded on debt after the longest wait (`CLOCK_MONOTONIC`, ns).
     debt_admitted_ns: AtomicU64,
-    /// Time at which all work that ended unseen is paid for (`CLOCK_MONOTONIC`, ns): see `unseen`.
-    unseen_paid_ns: AtomicU64,
+    reserved_unseen: AtomicU64,
     /// Time at which work was last seen to wait for a launch that was held elsewhere (`CLOCK_MONOTONIC`, ns): see `overrun`.
     gang_ns: AtomicU64,
     /// Work that runs longer than predicted: for how long, and when that was seen (`CLOCK_MONOTONIC`, both ns): see `overrun`.
@@ -91,7 +88,7 @@ impl Default for TokenBucket {
             level_ns: AtomicI64::new(0),
             beside_ns: AtomicU64::new(0),
             debt_admitted_ns: AtomicU64::new(0),
-            unseen_paid_ns: AtomicU64::new(0),
+            reserved_unseen: AtomicU64::new(0),
             gang_ns: AtomicU64::new(0),
             running_ns: AtomicU64::new(0),
             running_at_ns: AtomicU64::new(0),

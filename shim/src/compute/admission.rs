@@ -13,7 +13,6 @@ use vcuda_region::clock::now_ns;
 
 use super::device_limiter::DeviceLimiter;
 use super::stream_state::StreamState;
-use super::worker;
 use super::{COSTS, Launches};
 use crate::driver::reentrancy::{self, ThreadState};
 use crate::runtime::stream::Stream;
@@ -51,18 +50,13 @@ impl Launches {
             self.settle_for_late_worker(limiter, stream_state, started_ns);
         }
         // The launch is counted in flight already; `decide` leaves it out.
-        let charged_pauses = limiter.charges_pauses();
-        let mut view = StreamState::view(stream_state, limiter, started_ns);
-        if limiter.charges_pauses() && !charged_pauses {
-            // It may sleep for longer than a pause may be that the tokens pay for.
-            self.wake_if(worker::UNHURRIED);
-        }
+        let mut view = limiter.view(started_ns);
         let mut decision = self.decide(limiter, &view, &predicted, None, started_ns);
         if decision != Admission::Admit
             && stream_state.is_some_and(|stream_state| self.settle_own(limiter, stream_state).progress)
         {
             let now = now_ns();
-            view = StreamState::view(stream_state, limiter, now);
+            view = limiter.view(now);
             decision = self.decide(limiter, &view, &predicted, None, now);
         }
         if decision == Admission::Admit {

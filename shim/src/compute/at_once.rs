@@ -3,7 +3,6 @@
 
 use vcuda_limiter::predict::Key;
 
-use super::stream_state::Place;
 use super::timing_event::ALONE_NS;
 use super::{COSTS, IDLE_NS, Launches, Stream};
 use crate::runtime::capture;
@@ -40,19 +39,14 @@ impl Launches {
         let predicted = COSTS.find_learnt(key).filter(|known| known.cost_ns < ALONE_NS)?;
         let now_ns = stream_state.clock.now_ns();
         let busy_until_ns = stream_state.busy_until_ns();
-        if now_ns > busy_until_ns + IDLE_NS && !stream_state.charges_pauses(limiter) {
+        if now_ns > busy_until_ns + IDLE_NS {
             return None;
         }
         let done_ns = busy_until_ns.max(now_ns) + predicted.cost_ns;
         if stream_state.would_end_segment(predicted, limiter.segment_ns()) {
             return None;
         }
-        let place = match stream_state.place_of(predicted.index) {
-            Some(place) => place,
-            // A segment with pauses tells nothing of its kernels, so they need not be told apart.
-            None if limiter.charges_pauses() => Place::nowhere(),
-            None => return None,
-        };
+        let place = stream_state.place_of(predicted.index)?;
         if !limiter.meter.spend(predicted.cost_ns) {
             limiter.meter.refund(predicted.cost_ns);
             return None;

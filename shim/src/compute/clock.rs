@@ -7,9 +7,9 @@ use vcuda_region::clock::now_ns;
 
 use crate::driver::objects;
 
-/// Cycles that pass within 16 us at most: no processor's counter is slower than 1 GHz. A stream counts as idle after
+/// Cycles that pass within 6 us at most: no processor's counter is slower than 1 GHz. A stream counts as idle after
 /// [`super::IDLE_NS`], which is longer.
-const CYCLES: u64 = 16_000;
+const CYCLES: u64 = 6_000;
 
 /// [`CYCLES`], or 0 if the counter cannot replace the clock.
 static NEAR: AtomicU64 = AtomicU64::new(0);

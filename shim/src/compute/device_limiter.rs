@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use vcuda_limiter::controller::{Throttle, Verdict, View};
 use vcuda_limiter::predict::Misprediction;
 use vcuda_limiter::queue::Member;
-use vcuda_limiter::token_bucket::{LEASE_PART_NS, Meter, Pace, TokenBucket, can_pay_for_pauses};
+use vcuda_limiter::sampling::Sampling;
+use vcuda_limiter::token_bucket::{LEASE_PART_NS, Meter, Pace, TokenBucket};
 use vcuda_quota::DeviceConfig;
 use vcuda_region::DeviceIndex;
 use vcuda_region::clock::now_ns;
@@ -29,9 +30,6 @@ pub(super) const TURNS: u32 = !(WINDOW | TOKENS);
 /// Shortest segment that one timing event measures (ns).
 const SEGMENT_LEAST_NS: u64 = 125_000;
 
-/// Time for which each launch of a watched tenant is measured after work of it was settled as predicted and no pause bounds it (ns).
-const LOST_SIGHT_NS: u64 = 10_000_000_000;
-
 /// Upper bound of a timing event's own time (ns): public estimates are 1 to 3 us.
 const EVENT_COST_MAX_NS: u64 = 10_000;
 /// Number of empty pairs to measure; the shortest counts. Other work may come between the two events of a pair.
@@ -53,13 +51,9 @@ pub(crate) struct DeviceLimiter {
     pub(crate) meter: &'static Meter,
     /// Recent mispredictions.
     pub(crate) misprediction: Misprediction,
+    /// Which bursts on idle streams are measured.
+    pub(super) sampling: Sampling,
     segment_ns: AtomicU64,
-    /// See [`DeviceLimiter::charges_pauses`].
-    charges_pauses: AtomicBool,
-    /// Time up to which GPU time is charged (`CLOCK_MONOTONIC`, ns).
-    charged_to_ns: AtomicU64,
-    /// Time until which pauses are not charged for, as no bound is known ([`DeviceLimiter::lost_sight`]; `CLOCK_MONOTONIC`, ns).
-    lost_sight_until_ns: AtomicU64,
     lease_part_ns: AtomicU64,
     /// Number of threads of this process whose launches wait.
     pub(super) held: AtomicU32,
@@ -100,10 +94,8 @@ impl DeviceLimiter {
             bucket: region.usage.bucket(device),
             meter,
             misprediction: Misprediction::new(),
+            sampling: Sampling::default(),
             segment_ns: AtomicU64::new(SEGMENT_LEAST_NS),
-            charges_pauses: AtomicBool::new(false),
-            charged_to_ns: AtomicU64::new(0),
-            lost_sight_until_ns: AtomicU64::new(0),
             lease_part_ns: AtomicU64::new(0),
             held: AtomicU32::new(0),
             contended: AtomicBool::new(false),
@@ -130,27 +122,10 @@ impl DeviceLimiter {
         self.metered.load(Ordering::Relaxed) != NOT_METERED
     }
 
-    /// Predicted work that one timing event measures (ns); 0 if each launch is measured.
+    /// Predicted work that one timing event measures (ns).
     #[inline]
     pub(crate) fn segment_ns(&self) -> u64 {
         self.segment_ns.load(Ordering::Relaxed)
-    }
-
-    /// Whether the tenant pays for its pauses as for work, so that few timing events are needed
-    /// ([`can_pay_for_pauses`]).
-    #[inline]
-    pub(super) fn charges_pauses(&self) -> bool {
-        self.charges_pauses.load(Ordering::Relaxed)
-    }
-
-    /// Notes that the time up to `to_ns` is charged, or never will be (`CLOCK_MONOTONIC`, ns).
-    pub(super) fn charged_to(&self, to_ns: u64) {
-        self.charged_to_ns.fetch_max(to_ns, Ordering::Relaxed);
-    }
-
-    /// Time since the last charge (ns).
-    pub(super) fn uncharged_ns(&self, now_ns: u64) -> u64 {
-        now_ns.saturating_sub(self.charged_to_ns.load(Ordering::Relaxed))
     }
 
     /// Amount that a process pays ahead of its launches (ns), a small part of what may be in flight.
@@ -180,19 +155,6 @@ impl DeviceLimiter {
         };
         view.segment_ns = view.segment_ns.min(view.window_ns.max(SEGMENT_LEAST_NS));
         self.lease_part_ns.store(LEASE_PART_NS.min(view.window_ns / 4), Ordering::Relaxed);
-        let is_watched = self.bucket.is_watched(now_ns);
-        let charges_pauses = is_watched
-            && !view.contended
-            && now_ns >= self.lost_sight_until_ns.load(Ordering::Relaxed)
-            && can_pay_for_pauses(tokens_ns, config.burst_ns, self.charges_pauses());
-        if charges_pauses && !self.charges_pauses() {
-            // What was before is charged otherwise.
-            self.charged_to(now_ns);
-        }
-        self.charges_pauses.store(charges_pauses, Ordering::Relaxed);
-        if is_watched && !charges_pauses {
-            view.segment_ns = 0;
-        }
         self.segment_ns.store(view.segment_ns, Ordering::Relaxed);
         view
     }
@@ -216,11 +178,14 @@ impl DeviceLimiter {
     /// Whether the end of work may become known late though no launch waits: predictions hold, or the tenant has saved what they may
     /// be wrong by, so that it would lose tokens and not time.
     pub(super) fn affords_mispredictions(&self, now_ns: u64) -> bool {
-        if !self.misprediction.is_recent() {
-            return true;
-        }
+        !self.misprediction.is_recent() || self.has_savings(now_ns)
+    }
+
+    /// Whether the tenant has saved half of the tokens that it may: it does not use up its share.
+    pub(super) fn has_savings(&self, now_ns: u64) -> bool {
         let view = self.view(now_ns);
-        can_pay_for_pauses(self.bucket.tokens(&view.pace, now_ns), view.config.burst_ns, true)
+        let tokens_ns = self.bucket.tokens(&view.pace, now_ns);
+        tokens_ns > 0 && tokens_ns.unsigned_abs() >= view.config.burst_ns / 2
     }
 
     /// Whether a waiting launch may settle its stream itself: no other launch waits for the same work, and
@@ -269,23 +234,6 @@ impl DeviceLimiter {
             self.forgiven_to_ns.store(to_ns, Ordering::Relaxed);
         }
         is_forgiven
-    }
-
-    /// Notes that work of this process ended at an unknown time. It may have run for `hidden_ns` longer than
-    /// predicted. If that is too much, each launch is measured from now on.
-    pub(super) fn ended_unseen(&self, hidden_ns: u64, now_ns: u64) {
-        self.bucket.ended_unseen(hidden_ns, now_ns);
-        if self.bucket.is_watched(now_ns) {
-            self.segment_ns.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that work of this process was settled as predicted, though nothing tells when it ended: no pause bounds it. For a while
-    /// each launch is measured.
-    pub(super) fn lost_sight(&self, now_ns: u64) {
-        self.lost_sight_until_ns.store(now_ns.saturating_add(LOST_SIGHT_NS), Ordering::Relaxed);
-        self.charges_pauses.store(false, Ordering::Relaxed);
-        self.ended_unseen(u64::MAX, now_ns);
     }
 
     /// Settles `count` launches as done, charged as predicted.

@@ -22,7 +22,7 @@ mod segment;
 /// Shortest and longest interval of queries beside neighbours (ns): more work is in flight there.
 pub(crate) const CONTENDED_NS: (u64, u64) = (250_000, 1_000_000);
 
-pub(super) use segment::{charge, is_longer, proved_done};
+pub(super) use segment::{charge, ended_unseen, proved_done};
 use segment::{enter, reached, settle_unknown};
 
 /// Waiting launches are woken if at least this much goes back to the bucket (ns).
@@ -110,20 +110,24 @@ impl Launches {
         let now = now_ns();
         pass.urgent = self.is_any_held(now);
         let mut views = [const { None::<View> }; MAX_DEVICES];
+        // Limiters whose waiters were asked for, once a pass.
+        let mut asked = [false; MAX_DEVICES];
         for stream_state in self.streams.all() {
             let Some(limiter) = stream_state.limiter() else {
                 continue;
             };
-            let Some(view) = views.get_mut(limiter.position()) else {
+            let position = limiter.position();
+            let Some((view, asked)) = views.get_mut(position).zip(asked.get_mut(position)) else {
                 continue;
             };
-            pass.urgent |= !limiter.affords_mispredictions(now);
             let attended_ns = stream_state.attended_until_ns.load(Ordering::Relaxed);
             if attended_ns > now {
                 pass.look_at(attended_ns);
                 continue;
             }
-            pass.urgent |= limiter.is_awaited();
+            if !core::mem::replace(asked, true) {
+                pass.urgent |= !limiter.affords_mispredictions(now) || limiter.is_awaited();
+            }
             if stream_state.pending() > 0 {
                 let view = view.get_or_insert_with(|| limiter.view(now));
                 self.ask_in_context_of(stream_state);
@@ -153,9 +157,8 @@ impl Launches {
         }
     }
 
-    /// Ends the running segment of a stream, with a timing event unless the stream has run dry. While pauses are charged, at each
-    /// visit: what they cost must soon be known. Beside neighbours, if no launch came since the last visit. (Charged as predicted, its
-    /// launches would leave open to the arbiter in whose time slices they ran.)
+    /// Beside neighbours, ends the running segment of a stream on which no launch came since the last visit, with a timing event unless
+    /// it has run dry. (Charged as predicted, its launches would leave open to the arbiter in whose time slices they ran.)
     fn measure_tail(
         &'static self,
         limiter: &'static DeviceLimiter,
@@ -163,20 +166,15 @@ impl Launches {
         pass: &mut Pass,
     ) {
         let (count, _) = stream_state.unmeasured();
-        let is_contended = limiter.contended.load(Ordering::Relaxed);
-        if count == 0 || !is_contended && !limiter.charges_pauses() {
+        if count == 0 || !limiter.contended.load(Ordering::Relaxed) {
             return;
         }
-        if is_contended && stream_state.has_more_unmeasured() {
+        if stream_state.has_more_unmeasured() {
             pass.look_at(now_ns() + CONTENDED_NS.0);
-            pass.urgent = true;
             return;
         }
         self.ask_in_context_of(stream_state);
-        let is_ended = self.end_others_segment(limiter, stream_state);
-        if !is_ended && limiter.charges_pauses() {
-            limiter.lost_sight(now_ns());
-        }
+        self.end_others_segment(limiter, stream_state);
     }
 
     /// Whether any work is on the way, measured or not.
@@ -320,11 +318,9 @@ impl Launches {
         stream_state.chained.store(false, Ordering::Relaxed);
         limiter.settle_as_predicted(predicted_ns, count);
         pass.progress = true;
-        if is_dry {
-            limiter.ended_unseen(now.saturating_sub(expected_ns), now);
-        } else {
+        if !is_dry {
             // The time for which they may have run is not known before the next launch.
-            limiter.lost_sight(now);
+            limiter.sampling.doubt(u64::MAX, now);
         }
     }
 

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUevent;
-use vcuda_limiter::controller::View;
 use vcuda_limiter::predict::{Lesson, PARTS, Prediction};
+use vcuda_region::clock::now_ns;
 
 use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
@@ -23,6 +23,8 @@ pub(super) use ring::{
 
 /// Launches after which a segment ends.
 const LAUNCHES_MAX: u64 = 128;
+/// Delay of the host from which on it counts as late for a launch (ns).
+pub(super) const LATE_NS: u64 = 20_000;
 /// Bits of [`StreamState::unmeasured`] that count launches.
 const COUNT_BITS: u32 = 16;
 
@@ -41,6 +43,8 @@ pub(super) struct StreamState {
     pub(super) closing: AtomicBool,
     /// Set once the driver refuses to record events on it: its launches go alone ([`super::alone`]).
     unmeasurable: AtomicBool,
+    /// Launches of the present burst that are still to be measured one by one.
+    samples_left: AtomicU32,
     busy_until_ns: AtomicU64,
     pub(super) clock: Clock,
     /// Launches since the last timing event: count in the lowest 16 bits, predicted ns above.
@@ -53,13 +57,13 @@ pub(super) struct StreamState {
     pub(super) host_waits: HostWaits,
     /// Whether the application has waited for the stream since a launch on it last waited for tokens.
     pub(super) was_waited_for: AtomicBool,
-    /// Time of the first launch of a segment without a start timing event, on an idle stream (`CLOCK_MONOTONIC`, ns).
+    /// Begin of a segment without a start timing event: its first launch, on an idle stream (`CLOCK_MONOTONIC`, ns).
     /// 0 if it has a start timing event, or if the time is not known.
     pub(super) unstarted_since_ns: AtomicU64,
     /// Time just after the last start timing event was recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) started_at_ns: AtomicU64,
-    /// Time at which a segment of its own was last measured for an idle stream (`CLOCK_MONOTONIC`, ns).
-    pub(super) sampled_at_ns: AtomicU64,
+    /// Whether its first event was placed: what was launched before launches were metered ended there.
+    pub(super) has_first: AtomicBool,
     /// The stream's context.
     pub(super) context: AtomicUsize,
     /// The context that the worker makes current to query the stream: the stream's own, or one that stands for it and
@@ -91,20 +95,21 @@ impl StreamState {
         unsafe { self.limiter.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Whether a launch on this stream, idle or not, goes on with the running segment, which is charged with its pauses.
+    /// Whether the next launch of the present burst is measured by itself.
     #[inline]
-    pub(super) fn charges_pauses(&self, limiter: &DeviceLimiter) -> bool {
-        limiter.charges_pauses() && self.unmeasured().0 > 0
+    pub(super) fn is_sampled(&self) -> bool {
+        self.samples_left.load(Ordering::Relaxed) > 0
     }
 
-    /// The limits for a launch on a stream. If its segment is charged with its pauses, so is all time since the last charge.
-    pub(super) fn view(stream_state: Option<&Self>, limiter: &DeviceLimiter, now_ns: u64) -> View {
-        // Looking at the limits may begin to charge pauses.
-        let mut view = limiter.view(now_ns);
-        if stream_state.is_some_and(|stream_state| stream_state.charges_pauses(limiter)) {
-            view.keep_unpaid(limiter.uncharged_ns(now_ns));
-        }
-        view
+    /// Begins a burst on the idle stream, of which so many launches are measured one by one.
+    pub(super) fn begins(&self, samples: u32) {
+        self.samples_left.store(samples, Ordering::Relaxed);
+    }
+
+    /// Notes that a launch of a sampled burst is measured.
+    pub(super) fn sample_is_placed(&self) {
+        let left = self.samples_left.load(Ordering::Relaxed);
+        self.samples_left.store(left.saturating_sub(1), Ordering::Relaxed);
     }
 
     /// The handle of the stream's context.
@@ -136,9 +141,9 @@ impl StreamState {
         self.busy_until_ns.store(from.saturating_add(cost_ns), Ordering::Relaxed);
     }
 
-    /// Declares the stream idle, whatever was predicted.
-    pub(super) fn is_idle_from_now(&self) {
-        self.busy_until_ns.store(0, Ordering::Relaxed);
+    /// Declares the stream idle since `at_ns` (`CLOCK_MONOTONIC`), whatever was predicted.
+    pub(super) fn is_idle_since(&self, at_ns: u64) {
+        self.busy_until_ns.store(at_ns, Ordering::Relaxed);
     }
 
     /// Declares the stream idle, unless another thread has launched on it since `busy_until_ns` was read.
@@ -162,13 +167,13 @@ impl StreamState {
     }
 
     /// Counts a launch as unmeasured. Returns `true` if a timing event is due behind it: if the segment is long enough, or if it has too
-    /// many different kernels to be `told_apart`.
+    /// many different kernels to be told apart.
     #[inline]
-    pub(super) fn note(&self, predicted: Prediction, segment_ns: u64, told_apart: bool) -> bool {
+    pub(super) fn note(&self, predicted: Prediction, segment_ns: u64) -> bool {
         let is_long = self.would_end_segment(predicted, segment_ns);
         self.unmeasured.fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
         let is_counted = self.note_part(predicted.index);
-        is_long || told_apart && !is_counted
+        is_long || !is_counted
     }
 
     /// Whether the segment is long enough for a timing event once this launch belongs to it.
@@ -210,6 +215,18 @@ impl StreamState {
             place.word.store(place.next, Ordering::Relaxed);
         }
         place.is_some()
+    }
+
+    /// Notes that the launch that was made at `launched_ns` (`CLOCK_MONOTONIC`) has reached the GPU. If a segment without a start event
+    /// begins with it, that begins now. A call that took longer may have waited for its kernel.
+    #[inline]
+    pub(super) fn first_was_launched(&self, launched_ns: u64) {
+        if self.unstarted_since_ns.load(Ordering::Relaxed) == launched_ns {
+            let now = now_ns();
+            if now < launched_ns + LATE_NS {
+                self.unstarted_since_ns.store(now, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Takes the unmeasured launches: their number, and their charge (ns).
@@ -297,7 +314,7 @@ impl StreamState {
     /// launch takes the short path ([`super::at_once()`]).
     pub(super) fn cannot_be_measured(&self) {
         self.unmeasurable.store(true, Ordering::Relaxed);
-        self.is_idle_from_now();
+        self.is_idle_since(0);
     }
 
     /// Whether the driver refused to record an event on the stream.
@@ -342,7 +359,8 @@ impl StreamState {
         self.drop_parts();
         self.closing.store(false, Ordering::Relaxed);
         self.unmeasurable.store(false, Ordering::Relaxed);
-        self.sampled_at_ns.store(0, Ordering::Relaxed);
+        self.has_first.store(false, Ordering::Relaxed);
+        self.samples_left.store(0, Ordering::Relaxed);
         self.was_waited_for.store(false, Ordering::Relaxed);
         self.lesson.lock().forget();
         self.unstarted_since_ns.store(0, Ordering::Relaxed);
@@ -355,15 +373,6 @@ impl StreamState {
 pub(super) struct Place<'a> {
     word: &'a AtomicU32,
     next: u32,
-}
-
-impl Place<'_> {
-    /// For a launch whose kernel is not counted.
-    #[cold]
-    pub(super) fn nowhere() -> Self {
-        static NOWHERE: AtomicU32 = AtomicU32::new(0);
-        Self { word: &NOWHERE, next: 0 }
-    }
 }
 
 /// The right to place timing events on a stream.

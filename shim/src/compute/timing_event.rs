@@ -8,7 +8,7 @@ use vcuda_region::clock::now_ns;
 use super::device_limiter::DeviceLimiter;
 use super::settle::Settling;
 use super::stream_state::{
-    AT_MOST, BOUNDED, EVENTS_MAX, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of,
+    AT_MOST, BOUNDED, EVENTS_MAX, LATE_NS, MEASURED, PAIR, PREDICTED, StreamState, TimingEvent, parts_of,
 };
 use super::{COSTS, IDLE_NS, Launches};
 use crate::runtime::stream::Stream;
@@ -52,23 +52,19 @@ impl Launches {
         };
         let since_ns = stream_state.unstarted_since_ns.load(Ordering::Relaxed);
         let (count, predicted_ns) = stream_state.take_unmeasured();
-        if window_ns == 0 && limiter.charges_pauses() && !is_guess_so_far(stream_state) {
-            // Without a start event of its own the segment has pauses: predictions do not learn from it.
-            stream_state.drop_parts();
-        }
         stream_state.take_parts(timing_event);
         let mark = stream_state.host_waits.mark();
         // Timing event and launch each reach the GPU at the end of their calls, as far as is known: the host's time
         // between them is no work. A launch call that took longer may have waited for its kernel
         // (`CUDA_LAUNCH_BLOCKING`). Its time counts, except for the lateness that the host is forgiven.
-        let is_late = window_ns > IDLE_NS;
+        let is_late = window_ns > LATE_NS;
         let is_forgiven = !is_late || limiter.forgives_lateness(window_ns);
         let gap_ns = if is_forgiven { window_ns } else { 0 };
         if record(stream_state, timing_event, stream) {
             let kind = kind_of(stream_state, since_ns);
             let gap_ns = if matches!(kind, BOUNDED | AT_MOST) { since_ns } else { gap_ns };
             timing_event.gap_ns.store(gap_ns, Ordering::Relaxed);
-            let doubt_ns = if is_unproven(timing_event) { UNPROVEN_DOUBT_NS } else { IDLE_NS };
+            let doubt_ns = if is_unproven(timing_event) { UNPROVEN_DOUBT_NS } else { LATE_NS };
             // A launch call that waits for its kernel takes about as long as that: the rest would be next to nothing.
             let is_guessed = is_forgiven && window_ns > (predicted_ns / 2).max(doubt_ns);
             let kind = if is_guessed { PREDICTED } else { kind };
@@ -79,9 +75,11 @@ impl Launches {
                 pair(stream_state, stream);
             }
             stream_state.chained.store(true, Ordering::Relaxed);
-            if limiter.segment_ns() == 0 {
+            if stream_state.is_sampled() {
+                limiter.sampling.placed();
+                stream_state.sample_is_placed();
                 // Each launch is measured: the stream is asked, not predicted, to be idle before the next one.
-                stream_state.is_idle_from_now();
+                stream_state.is_idle_since(now_ns() - IDLE_NS - 1);
             }
         } else {
             limiter.settle_as_predicted(predicted_ns, count);

@@ -21,10 +21,11 @@ use vcuda_region::slots::TOUCH_NS;
 const DUE_NS: u64 = 50_000;
 /// Longest interval of queries while work is in flight (ns).
 const BUSY_NS: u64 = 1_000_000;
-/// Shortest interval of queries while no launch waits (ns), alone and beside neighbours, where the arbiter needs the times at
-/// which each tenant had the GPU.
+/// Shortest interval of queries while no launch waits (ns): alone, and beside neighbours, where the arbiter needs the times at
+/// which each tenant had the GPU, those of a tenant that uses up its share sooner.
 const UNAWAITED_NS: u64 = 16_000_000;
-const UNAWAITED_CONTENDED_NS: u64 = 2_000_000;
+const UNAWAITED_CONTENDED_NS: u64 = 8_000_000;
+const UNAWAITED_USED_UP_NS: u64 = 2_000_000;
 /// Greatest age of the tenant's known pace while work is in flight (ns).
 const PACE_NS: u64 = 2_000_000;
 /// Time without use after which a lease is given back (ns).
@@ -134,11 +135,10 @@ impl Launches {
             } else if !pass.progress {
                 if held {
                     // A short sleep: work that comes meanwhile can wait.
-                    let may_be_late = |limiter: &DeviceLimiter| {
-                        !limiter.contended.load(Ordering::Relaxed) && limiter.affords_mispredictions(now)
-                    };
-                    let way = if self.limiters().iter().all(may_be_late) { UNHURRIED } else { ASLEEP };
-                    self.sleep(LEASE_NS / 2, way);
+                    let may_be_late =
+                        self.limiters().iter().all(|limiter| limiter.affords_mispredictions(now));
+                    let ns = self.unawaited_ns(now).min(LEASE_NS / 2);
+                    self.sleep(ns, if may_be_late { UNHURRIED } else { ASLEEP });
                 } else if self.sleep(chores_at_ns.saturating_sub(now), ASLEEP) {
                     self.tell_beginning(&mut told_ns);
                 }
@@ -146,27 +146,31 @@ impl Launches {
         }
     }
 
-    /// Whether the ends of work are soon needed, though no launch waits: beside neighbours, and while pauses are charged.
-    fn are_ends_needed(&self) -> bool {
-        let is_needed =
-            |limiter: &DeviceLimiter| limiter.contended.load(Ordering::Relaxed) || limiter.charges_pauses();
-        self.limiters().iter().any(is_needed)
+    /// Whether neighbours were busy of late on a device.
+    fn is_contended(&self) -> bool {
+        self.limiters().iter().any(|limiter| limiter.contended.load(Ordering::Relaxed))
+    }
+
+    /// Shortest interval of queries while no launch waits (ns).
+    fn unawaited_ns(&self, now: u64) -> u64 {
+        let of = |limiter: &DeviceLimiter| match limiter.contended.load(Ordering::Relaxed) {
+            false => UNAWAITED_NS,
+            true if limiter.has_savings(now) => UNAWAITED_CONTENDED_NS,
+            true => UNAWAITED_USED_UP_NS,
+        };
+        self.limiters().iter().map(of).min().unwrap_or(UNAWAITED_NS)
     }
 
     /// Sleeps while work is in flight, until about the time of the next timing event.
     fn sleep_while_busy(&self, pass: &Pass, now: u64) {
-        let ((least_ns, most_ns), unawaited_ns) = if self.are_ends_needed() {
-            (CONTENDED_NS, UNAWAITED_CONTENDED_NS)
-        } else {
-            ((DUE_NS, BUSY_NS), UNAWAITED_NS)
-        };
+        let (least_ns, most_ns) = if self.is_contended() { CONTENDED_NS } else { (DUE_NS, BUSY_NS) };
         let ns = if pass.next_ns == 0 {
             most_ns
         } else {
             pass.next_ns.saturating_sub(now).clamp(least_ns, most_ns)
         };
         if !pass.urgent {
-            self.sleep(ns.max(unawaited_ns), UNHURRIED);
+            self.sleep(ns.max(self.unawaited_ns(now)), UNHURRIED);
             return;
         }
         // New work does not end this sleep: its timing events come after those on the way.

@@ -20,9 +20,6 @@ const SWING_CONTENDED_NS: i64 = 4_000_000;
 /// Multiple of `burst_ns` that may be saved while neighbours compete: a busy tenant gets no GPU time during their slices, and must get it
 /// later. Beside a kernel of 100 ms it gets 100 of 200 ms, and one with 90 % falls 80 ms behind.
 const BURST_CONTENDED_TIMES: u64 = 24;
-/// Most time for which refill is kept beyond the burst, as it will be charged (ns). After a visit of the worker that is later than that,
-/// the rest of the pause costs its whole time.
-const UNPAID_NS: u64 = 50_000_000;
 /// Shortest and longest segment that a timing event measures (ns).
 const SEGMENT_NS: (u64, u64) = (125_000, 1_000_000);
 
@@ -41,8 +38,6 @@ pub struct View {
     pub window_ns: u64,
     /// Predicted work that a timing event measures (ns).
     pub segment_ns: u64,
-    /// Time up to now that will be charged though nothing may have run (ns), see [`View::keep_unpaid`].
-    unpaid_ns: u64,
 }
 
 impl View {
@@ -66,21 +61,13 @@ impl View {
             scale_permille: if arbitrated { pace.scale_permille } else { 1000 },
             window_ns,
             segment_ns: (window_ns / 4).clamp(SEGMENT_NS.0, SEGMENT_NS.1),
-            unpaid_ns: 0,
         }
-    }
-
-    /// Says that the last `elapsed_ns` will be charged as a whole, so that their refill is kept, beyond the burst, too. If it were cut
-    /// first and the whole time charged then, the tenant would pay for the time and lose its refill as well.
-    pub fn keep_unpaid(&mut self, elapsed_ns: u64) {
-        self.unpaid_ns = elapsed_ns.min(UNPAID_NS);
     }
 
     /// Most tokens (ns).
     fn burst_ns(&self) -> u64 {
         let times = if self.contended { BURST_CONTENDED_TIMES } else { 1 };
-        let kept_ns = self.unpaid_ns * u64::from(self.pace.rate_permille.min(1000)) / 1000;
-        self.config.burst_ns.saturating_mul(times).saturating_add(kept_ns)
+        self.config.burst_ns.saturating_mul(times)
     }
 
     /// Charge for the elapsed time `elapsed_ns` (ns).
@@ -153,25 +140,6 @@ mod tests {
             metered: true,
             contended: true,
         }
-    }
-
-    #[test]
-    fn refill_of_time_that_will_be_charged_is_kept() {
-        let config = DeviceConfig::new(0, 500);
-        let burst_ns = i64::try_from(config.burst_ns).unwrap();
-        let now = 1_000_000_000;
-        let alone = Pace { contended: false, ..pace(500) };
-        let tokens_after = |unpaid_ns| {
-            let bucket = TokenBucket::default();
-            let mut view = View::new(alone, config, now - 1, now);
-            view.keep_unpaid(unpaid_ns);
-            assert_eq!(Throttle::default().verdict(&bucket, &view, now), Verdict::Go);
-            bucket.tokens(&view.pace, now)
-        };
-        assert_eq!(tokens_after(0), burst_ns);
-        // Half of it, at this rate: charged as a whole, the pause costs no more than the other half.
-        assert_eq!(tokens_after(20_000_000), burst_ns + 10_000_000);
-        assert_eq!(tokens_after(u64::MAX), burst_ns + i64::try_from(UNPAID_NS / 2).unwrap());
     }
 
     #[test]

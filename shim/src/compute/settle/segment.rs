@@ -38,7 +38,7 @@ pub(super) fn reached(
     let kind = timing_event.kind.load(Ordering::Relaxed);
     match kind {
         MEASURED | PAIR => {}
-        RESTART | AT_MOST => stream_state.lesson.lock().cut(),
+        RESTART | AT_MOST | BOUNDED => stream_state.lesson.lock().cut(),
         // The stream was idle, or waited for the host.
         _ => stream_state.lesson.lock().end(&COSTS),
     }
@@ -46,14 +46,14 @@ pub(super) fn reached(
     if kind == MEASURED && settled_to_ns != 0 {
         let from_ns = work_began_ns(limiter, view, timing_event, (settled_to_ns, at_ns));
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
-    } else if kind == BOUNDED && is_past_doubt(limiter, timing_event, at_ns) {
+    } else if kind == BOUNDED {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if let (AT_MOST, from_ns @ 1..) =
         (kind, settled_to_ns.max(timing_event.gap_ns.load(Ordering::Relaxed)))
     {
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
-    } else if matches!(kind, MEASURED | AT_MOST | PREDICTED | BOUNDED) {
+    } else if matches!(kind, MEASURED | AT_MOST | PREDICTED) {
         settle_unknown(limiter, stream_state, timing_event);
     } else if matches!(kind, START | RESTART) {
         tail(limiter, view, stream_state, timing_event, at_ns);
@@ -177,17 +177,9 @@ fn waited_for_slice(
     limiter.bucket.contexts_ns.fetch_add(counted_ns, Ordering::Relaxed);
 }
 
-/// Whether a segment without a start event is charged by its upper bound, see [`is_longer`]. `at_ns`: now, or when it
-/// was reached.
-fn is_past_doubt(limiter: &DeviceLimiter, timing_event: &TimingEvent, at_ns: u64) -> bool {
-    let bound_ns = at_ns.saturating_sub(timing_event.gap_ns.load(Ordering::Relaxed));
-    let predicted_ns = timing_event.predicted_ns.load(Ordering::Relaxed);
-    limiter.charges_pauses() || is_longer(limiter, predicted_ns, bound_ns)
-}
-
 /// Whether unmeasured work took so much longer than predicted that it is charged its upper bound, `bound_ns`: the
 /// time since its first launch.
-pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u64) -> bool {
+fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u64) -> bool {
     let (alone_ns, beside_ns) = UNMEASURED_DOUBT_NS;
     let doubt_ns = if limiter.contended.load(Ordering::Relaxed) { beside_ns } else { alone_ns };
     bound_ns > 2 * predicted_ns + doubt_ns
@@ -195,7 +187,7 @@ pub(crate) fn is_longer(limiter: &DeviceLimiter, predicted_ns: u64, bound_ns: u6
 
 /// Settles launches that no timing event follows and that are known to be done at `now_ns`. They were made no earlier
 /// than `since_ns` (0: not known). They are charged their upper bound if that is much longer ([`is_longer`]), if the prediction is
-/// a guess (`is_guess`) or if pauses are charged, else as predicted.
+/// a guess (`is_guess`), else as predicted.
 pub(crate) fn proved_done(
     limiter: &DeviceLimiter,
     stream_state: &StreamState,
@@ -204,22 +196,39 @@ pub(crate) fn proved_done(
     is_guess: bool,
 ) {
     let bound_ns = now_ns.saturating_sub(since_ns);
-    let charges_pauses = limiter.charges_pauses();
-    let is_longer = is_guess || charges_pauses || is_longer(limiter, predicted_ns, bound_ns);
+    let is_longer = is_guess || is_longer(limiter, predicted_ns, bound_ns);
     if since_ns == 0 || !is_longer && !limiter.contended.load(Ordering::Relaxed) {
         limiter.settle_as_predicted(predicted_ns, count);
         return;
     }
     let view = limiter.view(now_ns);
     let to_ns = if is_longer {
-        if !charges_pauses {
-            // All of it is charged from here on: the next launch is measured, lest that be too much.
-            limiter.ended_unseen(u64::MAX, now_ns);
-        }
+        // All of it is charged, which may be too much.
+        limiter.sampling.doubt(bound_ns.saturating_sub(predicted_ns), now_ns);
         now_ns
     } else {
         predicted_end_ns(&view, predicted_ns, since_ns).min(now_ns)
     };
+    settle_bounded(limiter, &view, stream_state, (count, predicted_ns), (since_ns, to_ns, now_ns));
+}
+
+/// Settles launches that ended unmeasured before the next one, at `now_ns`: charged as predicted. They were made no earlier than `since_ns`
+/// (0: not known). Beside neighbours the arbiter must know when there was work.
+pub(crate) fn ended_unseen(
+    limiter: &DeviceLimiter,
+    stream_state: &StreamState,
+    (count, predicted_ns): (u32, u64),
+    (since_ns, now_ns): (u64, u64),
+) {
+    if count == 0 {
+        return;
+    }
+    if since_ns == 0 || !limiter.contended.load(Ordering::Relaxed) {
+        limiter.settle_as_predicted(predicted_ns, count);
+        return;
+    }
+    let view = limiter.view(now_ns);
+    let to_ns = predicted_end_ns(&view, predicted_ns, since_ns).min(now_ns);
     settle_bounded(limiter, &view, stream_state, (count, predicted_ns), (since_ns, to_ns, now_ns));
 }
 
@@ -275,10 +284,7 @@ pub(super) fn enter(
 ) -> u64 {
     let from_ns = match timing_event.kind.load(Ordering::Relaxed) {
         MEASURED => stream_state.settled_to_ns.load(Ordering::Relaxed),
-        FIRST => timing_event.gap_ns.load(Ordering::Relaxed),
-        BOUNDED if is_past_doubt(limiter, timing_event, seen_ns) => {
-            timing_event.gap_ns.load(Ordering::Relaxed)
-        }
+        FIRST | BOUNDED => timing_event.gap_ns.load(Ordering::Relaxed),
         _ => 0,
     };
     if from_ns == 0 {
@@ -308,7 +314,6 @@ pub(crate) fn charge(
     (from_ns, to_ns): (u64, u64),
 ) -> u64 {
     let elapsed_ns = to_ns.saturating_sub(from_ns);
-    limiter.charged_to(to_ns);
     let in_context_ns = limiter.contexts.enter(context, from_ns, to_ns);
     let fresh_ns = busy::mark(&limiter.bucket.busy, from_ns, to_ns).charge_ns(elapsed_ns);
     let served_ns = view.scaled(fresh_ns);

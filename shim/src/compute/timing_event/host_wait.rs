@@ -45,7 +45,7 @@ impl Launches {
         (call, kind): (&Call<'_, CUresult>, u32),
     ) -> CUresult {
         self.end_segment(limiter, stream_state, stream);
-        if stream_state.sampled_at_ns.load(Ordering::Relaxed) == 0 {
+        if !stream_state.has_first.load(Ordering::Relaxed) {
             first(stream_state, stream);
         }
         stream_state.host_waits.during(|| call.real())?;
