@@ -74,8 +74,8 @@ const CASES: [Case; 20] = [
     Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", Some(506.0)) },
     Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", Some(262.0)) },
     case("cuModuleLoadData + cuModuleUnload", "module", Some(12_750.0)),
-    case("nvmlDeviceGetMemoryInfo", "nvml-memory", Some(1_025.0)),
-    case("nvmlDeviceGetUtilizationRates", "nvml-rates", Some(1_460.0)),
+    case("nvmlDeviceGetMemoryInfo", "nvml-memory", Some(1_080.0)),
+    case("nvmlDeviceGetUtilizationRates", "nvml-rates", Some(1_514.0)),
 ];
 
 /// The fixture, and a program that holds slots of the tenant.
