@@ -12,7 +12,7 @@ const PERIOD_NS: u64 = 16_000_000;
 const HALVINGS_MAX: u32 = 8;
 
 /// Most launches of a sampled burst that are measured one by one. Of a longer one its segments tell enough.
-const LAUNCHES_MAX: u32 = 64;
+pub const LAUNCHES_MAX: u32 = 32;
 /// Time that may be charged without a measurement before all is measured for a while: an amount at once (ns), and one part in this many
 /// of the time. A thread that is preempted before it waits for its work has less.
 const UNPROVEN_NS: u64 = 5_000_000;
@@ -43,8 +43,8 @@ impl Sampling {
     /// How many launches of a burst that begins at `now_ns` (`CLOCK_MONOTONIC`) are to be measured one by one.
     #[inline]
     pub fn launches(&self, now_ns: u64) -> u32 {
-        if now_ns < self.all_until_ns.load(Ordering::Relaxed) {
-            return u32::MAX;
+        if self.is_in_doubt(now_ns) {
+            return LAUNCHES_MAX;
         }
         let elapsed_ns = now_ns.saturating_sub(self.since_ns.load(Ordering::Relaxed));
         if elapsed_ns >= PERIOD_NS {
@@ -59,6 +59,12 @@ impl Sampling {
         }
         self.skip(now_ns);
         LAUNCHES_MAX
+    }
+
+    /// Whether all is measured, bursts that go on as well.
+    #[inline]
+    pub fn is_in_doubt(&self, now_ns: u64) -> bool {
+        now_ns < self.all_until_ns.load(Ordering::Relaxed)
     }
 
     /// Notes that a timing event was placed for a sample.

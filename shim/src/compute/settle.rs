@@ -274,7 +274,7 @@ impl Launches {
     }
 
     /// Settles launches that no timing event follows, some time after their predicted end. If the stream has run dry they are
-    /// charged as predicted, and the time since bounds what they hid. Else a timing event follows behind them.
+    /// charged as predicted, else a timing event follows behind them.
     fn settle_tail(
         &'static self,
         limiter: &'static DeviceLimiter,

@@ -1,6 +1,5 @@
 //! The state of one stream in use: its launches that are not measured yet, and its timing events on the way.
 
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -10,9 +9,9 @@ use vcuda_region::clock::now_ns;
 
 use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
-use crate::driver::reentrancy;
 
 mod host_waits;
+mod recording;
 mod ring;
 
 use host_waits::HostWaits;
@@ -62,6 +61,8 @@ pub(super) struct StreamState {
     pub(super) unstarted_since_ns: AtomicU64,
     /// Time just after the last start timing event was recorded (`CLOCK_MONOTONIC`, ns).
     pub(super) started_at_ns: AtomicU64,
+    /// Time at which it was last proved to have run dry (`CLOCK_MONOTONIC`, ns).
+    pub(super) dry_at_ns: AtomicU64,
     /// Whether its first event was placed: what was launched before launches were metered ended there.
     pub(super) has_first: AtomicBool,
     /// The stream's context.
@@ -106,10 +107,10 @@ impl StreamState {
         self.samples_left.store(samples, Ordering::Relaxed);
     }
 
-    /// Notes that a launch of a sampled burst is measured.
-    pub(super) fn sample_is_placed(&self) {
+    /// Notes that a launch of a sampled burst is measured. `goes_on`: so are all behind it.
+    pub(super) fn sample_is_placed(&self, goes_on: bool) {
         let left = self.samples_left.load(Ordering::Relaxed);
-        self.samples_left.store(left.saturating_sub(1), Ordering::Relaxed);
+        self.samples_left.store(if goes_on { left } else { left.saturating_sub(1) }, Ordering::Relaxed);
     }
 
     /// The handle of the stream's context.
@@ -268,17 +269,6 @@ impl StreamState {
         }
     }
 
-    /// Takes the right to place timing events, if no other thread has it.
-    pub(super) fn try_recording(&self) -> Option<RecordingRight<'_>> {
-        if self.recording.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        reentrancy::note(|state| state.rights[1] = &raw const self.recording);
-        let recording = RecordingRight { stream_state: self };
-        // Pairs with `close`: either that sees the placed timing event, or this sees that the stream closes.
-        if self.closing.load(Ordering::SeqCst) { None } else { Some(recording) }
-    }
-
     /// Whether a stream has this entry.
     pub(super) fn in_use(&self) -> bool {
         !matches!(self.key.load(Ordering::Acquire), FREE | TAKEN)
@@ -360,6 +350,7 @@ impl StreamState {
         self.closing.store(false, Ordering::Relaxed);
         self.unmeasurable.store(false, Ordering::Relaxed);
         self.has_first.store(false, Ordering::Relaxed);
+        self.dry_at_ns.store(0, Ordering::Relaxed);
         self.samples_left.store(0, Ordering::Relaxed);
         self.was_waited_for.store(false, Ordering::Relaxed);
         self.lesson.lock().forget();
@@ -373,19 +364,6 @@ impl StreamState {
 pub(super) struct Place<'a> {
     word: &'a AtomicU32,
     next: u32,
-}
-
-/// The right to place timing events on a stream.
-#[derive(Debug)]
-pub(super) struct RecordingRight<'a> {
-    stream_state: &'a StreamState,
-}
-
-impl Drop for RecordingRight<'_> {
-    fn drop(&mut self) {
-        reentrancy::note(|state| state.rights[1] = ptr::null());
-        self.stream_state.recording.store(false, Ordering::Release);
-    }
 }
 
 /// Amount that one launch adds to [`StreamState::unmeasured`].

@@ -76,10 +76,11 @@ impl Launches {
             }
             stream_state.chained.store(true, Ordering::Relaxed);
             if stream_state.is_sampled() {
+                let now = now_ns();
                 limiter.sampling.placed();
-                stream_state.sample_is_placed();
-                // Each launch is measured: the stream is asked, not predicted, to be idle before the next one.
-                stream_state.is_idle_since(now_ns() - IDLE_NS - 1);
+                stream_state.sample_is_placed(limiter.sampling.is_in_doubt(now));
+                // Each launch is measured: the stream is asked, not predicted, to be idle before the next one, whose time may be old.
+                stream_state.is_idle_since(now.saturating_sub(2 * IDLE_NS));
             }
         } else {
             limiter.settle_as_predicted(predicted_ns, count);

@@ -1,5 +1,5 @@
-//! Measured segments that a table learns from together. A burst of launches on an idle stream is measured in several segments,
-//! one of them with its first launch alone. Bursts between the measured ones are charged as predicted, so the cost of a kernel
+//! Measured segments that a table learns from together. A sampled burst of launches on an idle stream is measured in several
+//! segments. Bursts between the measured ones are charged as predicted, so the cost of a kernel
 //! whose launches differ must become the mean of its launches. Learnt one by one, it would be the mean of its segments.
 
 use super::{Part, Table};

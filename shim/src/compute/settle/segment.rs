@@ -38,7 +38,13 @@ pub(super) fn reached(
     let kind = timing_event.kind.load(Ordering::Relaxed);
     match kind {
         MEASURED | PAIR => {}
-        RESTART | AT_MOST | BOUNDED => stream_state.lesson.lock().cut(),
+        RESTART | AT_MOST => stream_state.lesson.lock().cut(),
+        BOUNDED => {
+            // What was sampled is learnt. Of this burst only a part is measured to its end.
+            let mut lesson = stream_state.lesson.lock();
+            lesson.end(&COSTS);
+            lesson.cut();
+        }
         // The stream was idle, or waited for the host.
         _ => stream_state.lesson.lock().end(&COSTS),
     }
@@ -48,6 +54,11 @@ pub(super) fn reached(
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if kind == BOUNDED {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
+        let (predicted_ns, bound_ns) =
+            (timing_event.predicted_ns.load(Ordering::Relaxed), at_ns.saturating_sub(from_ns));
+        if is_longer(limiter, predicted_ns, bound_ns) {
+            limiter.sampling.doubt(bound_ns - predicted_ns, at_ns);
+        }
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if let (AT_MOST, from_ns @ 1..) =
         (kind, settled_to_ns.max(timing_event.gap_ns.load(Ordering::Relaxed)))
@@ -368,6 +379,10 @@ fn settle_measured(
     }
     if parts.iter().any(|part| COSTS.at(part.index).1 < LEARNT) {
         COSTS.learn(parts, predicted_now_ns, took_ns);
+        return;
+    }
+    if timing_event.kind.load(Ordering::Relaxed) == BOUNDED {
+        // It may have a pause in it, and is no fair sample of its burst.
         return;
     }
     note_misprediction(limiter, view, predicted_now_ns, count, took_ns);

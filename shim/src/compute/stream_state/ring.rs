@@ -28,7 +28,7 @@ pub(in crate::compute) struct TimingEvent {
     pub(in crate::compute) expected_ns: AtomicU64,
     /// Host's delay from the start event to the launch on an idle stream (ns), which is no work of the segment. For a
     /// [`START`], [`RESTART`], [`FIRST`] or [`PAIR`] event: the time at which it was recorded. For a [`BOUNDED`] event: the time
-    /// of its first launch (both `CLOCK_MONOTONIC`, ns). For an [`AT_MOST`] event: that, or 0 if the segment began at the event before.
+    /// of its first launch, or just after (both `CLOCK_MONOTONIC`, ns). For an [`AT_MOST`] event: that, or 0 if the segment began at the event before.
     pub(in crate::compute) gap_ns: AtomicU64,
     /// Kernels in the segment: index of the prediction and count of launches.
     pub(in crate::compute) parts: [AtomicU32; PARTS],
@@ -169,6 +169,15 @@ impl StreamState {
             _ => return 0,
         };
         of.load(Ordering::Relaxed)
+    }
+
+    /// Earliest begin of the launches behind the newest timing event (`CLOCK_MONOTONIC`, ns); 0 if that is not known.
+    pub(in crate::compute) fn unmeasured_since_ns(&self) -> u64 {
+        match (self.chained.load(Ordering::Relaxed), self.pending()) {
+            (false, _) => self.unstarted_since_ns.load(Ordering::Relaxed),
+            (true, 0) => self.settled_to_ns.load(Ordering::Relaxed),
+            (true, _) => 0,
+        }
     }
 
     /// Forgets the timing events on the way. Returns how many launches they measure, and the charge of these (ns).

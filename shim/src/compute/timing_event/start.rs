@@ -6,9 +6,12 @@ use vcuda_region::clock::now_ns;
 
 use super::event::{newest_is_done, next_event, publish, record};
 use crate::compute::device_limiter::DeviceLimiter;
-use crate::compute::stream_state::{FIRST, RESTART, START, StreamState};
+use crate::compute::stream_state::{EVENTS_MAX, FIRST, RESTART, START, StreamState};
 use crate::compute::{Launches, settle};
 use crate::runtime::stream::Stream;
+
+/// Greatest age of the last proof that a stream has run dry, at which its work counts as ended when that was predicted (ns).
+const PROOF_NS: u64 = 5_000_000;
 
 impl Launches {
     /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
@@ -31,14 +34,19 @@ impl Launches {
             // Later than predicted, but not idle: the segment goes on.
             return false;
         }
+        if !is_proved_dry(limiter, stream_state, stream, launched_ns) {
+            // It runs longer than predicted, or waits for a time slice: the segment goes on, to an event behind this launch.
+            stream_state.begins(1);
+            return false;
+        }
+        if stream_state.pending() as usize >= EVENTS_MAX / 2 {
+            // The worker is late, and the next samples need places.
+            self.settle_own(limiter, stream_state);
+        }
         let is_first = !stream_state.has_first.load(Ordering::Relaxed);
         let samples = limiter.sampling.launches(launched_ns);
         let is_due = is_due || is_first || samples > 0;
-        if !is_due && limiter.contended.load(Ordering::Relaxed) && !stream.has_run_dry() {
-            // It waits for a time slice.
-            return false;
-        }
-        let since_ns = stream_state.at_work_since_ns();
+        let since_ns = stream_state.unmeasured_since_ns();
         let launches = stream_state.take_unmeasured();
         stream_state.drop_parts();
         let follows_event = stream_state.chained.swap(false, Ordering::Relaxed);
@@ -75,9 +83,31 @@ impl Launches {
         publish(stream_state);
         stream_state.chained.store(true, Ordering::Relaxed);
         stream_state.has_first.store(true, Ordering::Relaxed);
-        limiter.sampling.placed();
+        if samples > 0 {
+            limiter.sampling.placed();
+        }
         true
     }
+}
+
+/// Whether a stream has run dry by a proof that is young enough. Beside neighbours it may wait for a time slice at any moment. With no
+/// unmeasured work it was seen to have: its newest event is done.
+fn is_proved_dry(
+    limiter: &DeviceLimiter,
+    stream_state: &StreamState,
+    stream: Stream,
+    launched_ns: u64,
+) -> bool {
+    let age_ns = launched_ns.saturating_sub(stream_state.dry_at_ns.load(Ordering::Relaxed));
+    let is_unmeasured = stream_state.unmeasured().0 > 0;
+    if is_unmeasured && !limiter.contended.load(Ordering::Relaxed) && age_ns < PROOF_NS {
+        return true;
+    }
+    let is_dry = !is_unmeasured || stream.has_run_dry();
+    if is_dry {
+        stream_state.dry_at_ns.store(launched_ns, Ordering::Relaxed);
+    }
+    is_dry
 }
 
 /// Places a stream's first event, if it has none: what was launched before launches are metered ends there, before the stream waits for
