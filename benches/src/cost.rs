@@ -48,16 +48,16 @@ const fn case(title: &'static str, call: &'static str, most: Option<f64>) -> Cas
 
 const CASES: [Case; 20] = [
     case("launch, no limit", "launch", Some(12.0)),
-    Case { quota: SHARE, ..case("launch within its share", "launch", Some(196.0)) },
+    Case { quota: SHARE, ..case("launch within its share", "launch", Some(226.0)) },
     Case {
         quota: &["--memory", "8GiB", "--suspendable"],
         ..case("launch, no limit, suspendable", "launch", Some(164.0))
     },
     Case {
         quota: &["--cores", "90", "--suspendable"],
-        ..case("launch within its share, suspendable", "launch", Some(287.0))
+        ..case("launch within its share, suspendable", "launch", Some(345.0))
     },
-    case("allocate + free", "alloc", Some(771.0)),
+    case("allocate + free", "alloc", Some(769.0)),
     Case { neighbours: 63, ..case("allocate + free, 64 slots", "alloc", None) },
     case("cuMemGetInfo", "info", Some(281.0)),
     case("cuMemGetInfo, a pool in use", "pooled-info", Some(288.0)),
@@ -68,12 +68,12 @@ const CASES: [Case; 20] = [
     case("open + close another container's memory", "ipc", None),
     Case {
         quota: SHARE,
-        ..case("launch + cuStreamSynchronize within a share", "launch-sync", Some(1_328.0))
+        ..case("launch + cuStreamSynchronize within a share", "launch-sync", Some(1_342.0))
     },
-    Case { quota: SHARE, ..case("cuStreamSynchronize within a share", "sync", Some(468.0)) },
-    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", Some(506.0)) },
-    Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", Some(262.0)) },
-    case("cuModuleLoadData + cuModuleUnload", "module", Some(12_750.0)),
+    Case { quota: SHARE, ..case("cuStreamSynchronize within a share", "sync", Some(466.0)) },
+    Case { quota: SHARE, ..case("cuMemsetD8Async within a share", "memset", Some(480.0)) },
+    Case { quota: SHARE, ..case("cuMemcpyHtoDAsync within a share", "copy", Some(260.0)) },
+    case("cuModuleLoadData + cuModuleUnload", "module", Some(12_672.0)),
     case("nvmlDeviceGetMemoryInfo", "nvml-memory", Some(1_080.0)),
     case("nvmlDeviceGetUtilizationRates", "nvml-rates", Some(1_514.0)),
 ];

@@ -3,6 +3,7 @@
 
 use vcuda_limiter::predict::Key;
 
+use super::stream_state::Place;
 use super::timing_event::ALONE_NS;
 use super::{COSTS, IDLE_NS, Launches, Stream};
 use crate::runtime::capture;
@@ -46,7 +47,11 @@ impl Launches {
         if stream_state.would_end_segment(predicted, limiter.segment_ns()) {
             return None;
         }
-        let place = stream_state.place_of(predicted.index)?;
+        let place = match stream_state.place_of(predicted.index) {
+            Some(place) => place,
+            None if stream_state.is_told_apart() => return None,
+            None => Place::nowhere(),
+        };
         if !limiter.meter.spend(predicted.cost_ns) {
             limiter.meter.refund(predicted.cost_ns);
             return None;

@@ -4,28 +4,26 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsiz
 
 use parking_lot::Mutex;
 use vcuda_driver_api::prelude::CUevent;
-use vcuda_limiter::predict::{Lesson, PARTS, Prediction};
+use vcuda_limiter::predict::{Lesson, PARTS};
 use vcuda_region::clock::now_ns;
 
 use super::clock::Clock;
 use super::device_limiter::DeviceLimiter;
 
 mod host_waits;
+mod launches;
 mod recording;
 mod ring;
 
 use host_waits::HostWaits;
+pub(super) use launches::Place;
 pub(super) use ring::{
     AT_MOST, BOUNDED, EVENTS_MAX, FIRST, HOST_WAIT, MEASURED, OVERDUE_PART, PAIR, PREDICTED, RESTART, START,
     TimingEvent, parts_of,
 };
 
-/// Launches after which a segment ends.
-const LAUNCHES_MAX: u64 = 128;
 /// Delay of the host from which on it counts as late for a launch (ns).
 pub(super) const LATE_NS: u64 = 20_000;
-/// Bits of [`StreamState::unmeasured`] that count launches.
-const COUNT_BITS: u32 = 16;
 
 /// The state of one stream.
 #[derive(Debug)]
@@ -44,6 +42,8 @@ pub(super) struct StreamState {
     unmeasurable: AtomicBool,
     /// Launches of the present burst that are still to be measured one by one.
     samples_left: AtomicU32,
+    /// See [`StreamState::is_told_apart`].
+    told_apart: AtomicBool,
     busy_until_ns: AtomicU64,
     pub(super) clock: Clock,
     /// Launches since the last timing event: count in the lowest 16 bits, predicted ns above.
@@ -102,9 +102,21 @@ impl StreamState {
         self.samples_left.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether predictions are to learn from the running segment: else it may have any number of different kernels.
+    #[inline]
+    pub(super) fn is_told_apart(&self) -> bool {
+        self.told_apart.load(Ordering::Relaxed)
+    }
+
+    /// Begins a segment of a burst that goes on.
+    pub(super) fn goes_on(&self, told_apart: bool) {
+        self.told_apart.store(told_apart, Ordering::Relaxed);
+    }
+
     /// Begins a burst on the idle stream, of which so many launches are measured one by one.
     pub(super) fn begins(&self, samples: u32) {
         self.samples_left.store(samples, Ordering::Relaxed);
+        self.goes_on(samples > 0);
     }
 
     /// Notes that a launch of a sampled burst is measured. `goes_on`: so are all behind it.
@@ -167,57 +179,6 @@ impl StreamState {
         }
     }
 
-    /// Counts a launch as unmeasured. Returns `true` if a timing event is due behind it: if the segment is long enough, or if it has too
-    /// many different kernels to be told apart.
-    #[inline]
-    pub(super) fn note(&self, predicted: Prediction, segment_ns: u64) -> bool {
-        let is_long = self.would_end_segment(predicted, segment_ns);
-        self.unmeasured.fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
-        let is_counted = self.note_part(predicted.index);
-        is_long || !is_counted
-    }
-
-    /// Whether the segment is long enough for a timing event once this launch belongs to it.
-    #[inline(always)]
-    pub(super) fn would_end_segment(&self, predicted: Prediction, segment_ns: u64) -> bool {
-        let (count, ns) = self.unmeasured();
-        count + 1 >= LAUNCHES_MAX || ns + predicted.cost_ns >= segment_ns
-    }
-
-    /// The counter of the kernel with this prediction; `None` if the segment has too many different kernels.
-    #[inline(always)]
-    pub(super) fn place_of(&self, index: u16) -> Option<Place<'_>> {
-        let index = u32::from(index);
-        let mut parts = self.parts.iter().map(|word| (word, word.load(Ordering::Relaxed)));
-        if let Some((word, seen)) = parts.clone().find(|(_, seen)| seen >> 16 == index) {
-            let next = seen.wrapping_add(1);
-            return Some(Place { word, next });
-        }
-        let (word, _) = parts.find(|(_, seen)| *seen == 0)?;
-        let next = index << 16 | 1;
-        Some(Place { word, next })
-    }
-
-    /// Counts a launch as unmeasured, in its counter `place`. It should be done at `done_ns` (`CLOCK_MONOTONIC`).
-    #[inline(always)]
-    pub(super) fn count(&self, place: Place<'_>, predicted: Prediction, done_ns: u64) {
-        self.busy_until_ns.store(done_ns, Ordering::Relaxed);
-        self.unmeasured.fetch_add(pack_one(predicted.cost_ns), Ordering::Relaxed);
-        place.word.store(place.next, Ordering::Relaxed);
-    }
-
-    /// Counts a launch of a kernel. Returns `false` if the segment has too many different kernels. Of two threads
-    /// that launch on one stream one may lose its count here, which costs a later prediction a little accuracy.
-    #[inline]
-    fn note_part(&self, index: u16) -> bool {
-        // The low half counts. If it overflowed, it would change the kernel's index.
-        let place = self.place_of(index).filter(|place| place.next & 0xffff != 0);
-        if let Some(place) = &place {
-            place.word.store(place.next, Ordering::Relaxed);
-        }
-        place.is_some()
-    }
-
     /// Notes that the launch that was made at `launched_ns` (`CLOCK_MONOTONIC`) has reached the GPU. If a segment without a start event
     /// begins with it, that begins now. A call that took longer may have waited for its kernel.
     #[inline]
@@ -227,45 +188,6 @@ impl StreamState {
             if now < launched_ns + LATE_NS {
                 self.unstarted_since_ns.store(now, Ordering::Relaxed);
             }
-        }
-    }
-
-    /// Takes the unmeasured launches: their number, and their charge (ns).
-    pub(super) fn take_unmeasured(&self) -> (u32, u64) {
-        // The time was that of the first of them.
-        self.unstarted_since_ns.store(0, Ordering::Relaxed);
-        let (count, ns) = unpack(self.unmeasured.swap(0, Ordering::Relaxed));
-        (u32::try_from(count).unwrap_or(u32::MAX), ns)
-    }
-
-    /// Unmeasured launches: their number, and their charge (ns).
-    pub(super) fn unmeasured(&self) -> (u64, u64) {
-        unpack(self.unmeasured.load(Ordering::Relaxed))
-    }
-
-    /// Whether the unmeasured launches have changed since the last call. Only for the worker.
-    pub(super) fn has_more_unmeasured(&self) -> bool {
-        let unmeasured = self.unmeasured.load(Ordering::Relaxed);
-        self.unmeasured_seen.swap(unmeasured, Ordering::Relaxed) != unmeasured
-    }
-
-    /// Moves the segment's counts of kernels into its timing event.
-    pub(super) fn take_parts(&self, timing_event: &TimingEvent) {
-        for (from, to) in self.parts.iter().zip(&timing_event.parts) {
-            to.store(from.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-
-    /// The indices of the predictions of the running segment's kernels.
-    pub(super) fn parts_so_far(&self) -> impl Iterator<Item = u16> {
-        let seen = self.parts.iter().map(|part| part.load(Ordering::Relaxed));
-        seen.filter(|part| *part != 0).map(|part| u16::try_from(part >> 16).unwrap_or(0))
-    }
-
-    /// Forgets the segment's counts of kernels.
-    pub(super) fn drop_parts(&self) {
-        for part in &self.parts {
-            part.store(0, Ordering::Relaxed);
         }
     }
 
@@ -351,28 +273,12 @@ impl StreamState {
         self.unmeasurable.store(false, Ordering::Relaxed);
         self.has_first.store(false, Ordering::Relaxed);
         self.dry_at_ns.store(0, Ordering::Relaxed);
-        self.samples_left.store(0, Ordering::Relaxed);
+        self.begins(0);
         self.was_waited_for.store(false, Ordering::Relaxed);
         self.lesson.lock().forget();
         self.unstarted_since_ns.store(0, Ordering::Relaxed);
         self.done_up_to.store(0, Ordering::Relaxed);
     }
-}
-
-/// The counter of a kernel in a segment, and its next value.
-#[derive(Debug)]
-pub(super) struct Place<'a> {
-    word: &'a AtomicU32,
-    next: u32,
-}
-
-/// Amount that one launch adds to [`StreamState::unmeasured`].
-const fn pack_one(cost_ns: u64) -> u64 {
-    (cost_ns << COUNT_BITS) + 1
-}
-
-const fn unpack(word: u64) -> (u64, u64) {
-    (word & ((1 << COUNT_BITS) - 1), word >> COUNT_BITS)
 }
 
 pub(super) const FREE: u64 = 0;

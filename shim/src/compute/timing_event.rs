@@ -75,12 +75,17 @@ impl Launches {
                 pair(stream_state, stream);
             }
             stream_state.chained.store(true, Ordering::Relaxed);
+            let now = now_ns();
             if stream_state.is_sampled() {
-                let now = now_ns();
                 limiter.sampling.placed();
                 stream_state.sample_is_placed(limiter.sampling.is_in_doubt(now));
                 // Each launch is measured: the stream is asked, not predicted, to be idle before the next one, whose time may be old.
                 stream_state.is_idle_since(now.saturating_sub(2 * IDLE_NS));
+            } else {
+                if stream_state.is_told_apart() {
+                    limiter.sampling.placed();
+                }
+                stream_state.goes_on(limiter.sampling.launches(now) > 0);
             }
         } else {
             limiter.settle_as_predicted(predicted_ns, count);

@@ -54,11 +54,6 @@ pub(super) fn reached(
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if kind == BOUNDED {
         let from_ns = timing_event.gap_ns.load(Ordering::Relaxed);
-        let (predicted_ns, bound_ns) =
-            (timing_event.predicted_ns.load(Ordering::Relaxed), at_ns.saturating_sub(from_ns));
-        if is_longer(limiter, predicted_ns, bound_ns) {
-            limiter.sampling.doubt(bound_ns - predicted_ns, at_ns);
-        }
         returned_ns = segment(limiter, view, stream_state, timing_event, (from_ns, at_ns));
     } else if let (AT_MOST, from_ns @ 1..) =
         (kind, settled_to_ns.max(timing_event.gap_ns.load(Ordering::Relaxed)))

@@ -11,7 +11,7 @@ use crate::compute::{Launches, settle};
 use crate::runtime::stream::Stream;
 
 /// Greatest age of the last proof that a stream has run dry, at which its work counts as ended when that was predicted (ns).
-const PROOF_NS: u64 = 5_000_000;
+const PROOF_NS: u64 = 500_000;
 
 impl Launches {
     /// A launch finds its stream idle, as far as can be known. Elapsed time would count the gap: the next segment starts
@@ -37,6 +37,10 @@ impl Launches {
         if !is_proved_dry(limiter, stream_state, stream, launched_ns) {
             // It runs longer than predicted, or waits for a time slice: the segment goes on, to an event behind this launch.
             stream_state.begins(1);
+            if !limiter.contended.load(Ordering::Relaxed) {
+                // Or it was idle until the program has put something else into it: its pause is charged then.
+                limiter.sampling.doubt(launched_ns.saturating_sub(stream_state.busy_until_ns()), launched_ns);
+            }
             return false;
         }
         if stream_state.pending() as usize >= EVENTS_MAX / 2 {
