@@ -1,4 +1,4 @@
-/* Wants the whole GPU for ever, in one of the ways in which programs do: load WHAT [NS]
+/* Wants the GPU for ever, in one of the ways in which programs do: load WHAT [NS]
  *   kernel NS      kernels of that length, one after another
  *   sync NS        as kernel, and waits for each
  *   mix            8 us to 5 ms in ten sizes, the grid tells which
@@ -10,6 +10,8 @@
  *   capture NS     captures a graph of twenty kernels of that length, launches it once, again and again
  *   bursts NS MS   kernels of that length for MS milliseconds, then idle for as long
  *   threads NS N FILE   kernels of that length on a stream of each of N threads; FILE: how many of each were launched
+ *   requests NS N US FILE   N kernels of NS and a wait for them, begun each US microseconds (half to one and a half); FILE: how many
+ *                   requests there were, then how long each took (ns)
  * Prints "started". The same numbers each time. */
 #include "../../tests/apps/driver.h"
 #include <fcntl.h>
@@ -47,6 +49,29 @@ static double now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
 }
+static uint64_t *words(const char *path, size_t count)
+{
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (ftruncate(file, (off_t)(count * 8))) return NULL;
+    uint64_t *shared = mmap(NULL, count * 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return shared == MAP_FAILED ? NULL : shared;
+}
+static int requests(uint64_t ns, int kernels, double period_us, const char *path)
+{
+    enum { MOST = 1 << 16 };
+    uint64_t *took = words(path, 1 + MOST);
+    if (!took) return 1;
+    for (double due = now(); !failures && took[0] < MOST;) {
+        due += period_us * (0.5 + chance()) / 1e3;
+        if (due > now()) usleep((useconds_t)((due - now()) * 1e3));
+        double began = now();
+        for (int i = 0; i < kernels; i++) run(1024, streams[0], ns);
+        OK(cuStreamSynchronize(streams[0]));
+        took[1 + took[0]] = (uint64_t)((now() - began) * 1e6);
+        ++*(volatile uint64_t *)took;
+    }
+    return 1;
+}
 static uint64_t thread_ns;
 static void *saturate(void *launched)
 {
@@ -59,10 +84,8 @@ static void *saturate(void *launched)
 static int threads(int count, const char *path)
 {
     pthread_t thread[64];
-    int file = open(path, O_RDWR | O_CREAT, 0600);
-    if (count > 64 || ftruncate(file, count * 8)) return 1;
-    uint64_t *launched = mmap(NULL, (size_t)count * 8, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (launched == MAP_FAILED) return 1;
+    uint64_t *launched = words(path, (size_t)count);
+    if (count > 64 || !launched) return 1;
     for (int i = 0; i < count; i++) OK(pthread_create(&thread[i], NULL, saturate, &launched[i]));
     for (int i = 0; i < count; i++) pthread_join(thread[i], NULL);
     return 1;
@@ -78,6 +101,7 @@ int main(int argc, char **argv)
     printf("started\n");
     fflush(stdout);
     thread_ns = ns;
+    if (!strcmp(what, "requests")) return requests(ns, atoi(argv[3]), atof(argv[4]), argv[5]);
     if (!strcmp(what, "threads")) return threads(atoi(argv[3]), argv[4]);
     double began = now();
     for (uint64_t n = 0; !failures; n++) {

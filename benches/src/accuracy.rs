@@ -6,11 +6,13 @@ mod contended;
 mod ideal;
 mod matrix;
 mod report;
+mod tail;
 
 pub use cases::{PROGRAMS, Program, caps, processes, threads};
 pub use contended::{Split, bursts, changes, splits, worst_error};
 pub use matrix::{matrix, matrix_as_json, matrix_as_table};
 pub use report::{Figure, Goal, Row, as_json, as_table, missed};
+pub use tail::tails;
 pub use vcuda_figures::mean;
 
 use std::path::{Path, PathBuf};

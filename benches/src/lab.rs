@@ -43,6 +43,8 @@ pub struct Lab {
     offset_s: i64,
     /// Refinements of the limiter to leave out, see [`Lab::leave_out`].
     without: String,
+    /// See [`Lab::without_shim`].
+    is_bare: bool,
 }
 
 /// Processes of a tenant.
@@ -101,6 +103,7 @@ impl Lab {
             tenants: Vec::new(),
             offset_s: 0,
             without: String::new(),
+            is_bare: false,
             dir,
         })
     }
@@ -108,6 +111,11 @@ impl Lab {
     /// Leaves out refinements (names separated by commas) of programs built with the feature `ablation`.
     pub fn leave_out(&mut self, refinements: &str) {
         refinements.clone_into(&mut self.without);
+    }
+
+    /// Whether tenants' processes start without the shim from now on: plain programs, with no limits.
+    pub fn without_shim(&mut self, is_bare: bool) {
+        self.is_bare = is_bare;
     }
 
     /// Starts tenants' processes from now on in time namespaces (time_namespaces(7)) whose clocks are ahead by this offset (s); 0: in none.
@@ -202,7 +210,11 @@ impl Lab {
     /// `LD_PRELOAD` of a tenant's programs.
     fn preloads(&self) -> String {
         let libraries = ["libvcuda_virtual_clock.so", "libvcuda_shim.so"];
-        libraries.map(|library| self.release.join(library).display().to_string()).join(":")
+        let libraries = libraries.iter().take(if self.is_bare { 1 } else { 2 });
+        libraries
+            .map(|library| self.release.join(library).display().to_string())
+            .collect::<Vec<_>>()
+            .join(":")
     }
 
     /// The runtime directory with the tenants.

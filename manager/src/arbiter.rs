@@ -218,15 +218,21 @@ fn arbitrate_gpu(tenants: &mut Tenants, uuid: GpuUuid, users: &[(usize, DeviceIn
         busy.push(own);
         contenders.push(contender);
     }
+    // One that has long wanted all the time it can get waits for its share anyhow: no request of it is late.
+    let calm = users.iter().zip(&contenders).filter(|((at, device), one)| {
+        tenants.get_mut(*at).is_some_and(|tenant| tenant.was_calm(*device, one.demand_permille, now_ns))
+    });
+    let first = calm.map(|(_, one)| one.priority).max();
+    let yields: Vec<bool> = contenders.iter().map(|one| Some(one.priority) < first).collect();
     let compete = contenders.iter().filter(|one| one.demand_permille > 0).count() > 1;
     let overlaps = controller::overlaps(&busy);
     let rates = controller::rates(&contenders);
     let has_neighbours = users.len() > 1;
     let mut found = Found::default();
-    for (((at, device), overlap), rate) in users.iter().zip(overlaps).zip(rates) {
+    for ((((at, device), overlap), rate), yields) in users.iter().zip(overlaps).zip(rates).zip(yields) {
         if let Some(tenant) = tenants.get_mut(*at) {
-            found =
-                found.and(tenant.pace(*device, &Finding { overlap, rate, compete, has_neighbours }, now_ns));
+            let finding = Finding { overlap, rate, compete, has_neighbours, yields };
+            found = found.and(tenant.pace(*device, &finding, now_ns));
         }
     }
     found
@@ -241,4 +247,6 @@ struct Finding {
     compete: bool,
     /// Other tenants were given the GPU as well.
     has_neighbours: bool,
+    /// A tenant of higher priority is at work, or was a moment ago.
+    yields: bool,
 }

@@ -7,7 +7,7 @@
 //! target/release/accuracy [--slice US] try SWITCH_US SECONDS QUOTA:PROCESSES:PROGRAM...
 //! ```
 //!
-//! Sections: caps, processes, splits, burst, changes; all by default. Real programs (`apps/load.c`) run under the built
+//! Sections: caps, processes, splits, burst, changes, tail; all by default. Real programs (`apps/load.c`) run under the built
 //! `vcuda run` on the simulated GPU. Their service is the simulator's exact record, in windows of one second. `--check`
 //! exits with 1 if a goal is missed; `--brief` measures less. `--switch` is the duration of a context switch in `splits`
 //! (152, an H200's), `--slice` the time slice (2091). `try` shows the windows of one case and the parts of
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use vcuda_benches::accuracy::{
-    self, Bench, PROGRAMS, Row, Split, as_json, as_table, bursts, caps, changes, processes, splits,
+    self, Bench, PROGRAMS, Row, Split, as_json, as_table, bursts, caps, changes, processes, splits, tails,
     threads as threads_of,
 };
 use vcuda_benches::lab::Load;
@@ -27,7 +27,7 @@ use vcuda_limiter::Refinement;
 
 /// Number of windows of one second per case of the matrix.
 const MATRIX_WINDOWS: usize = 4;
-const SECTIONS: [&str; 5] = ["caps", "processes", "splits", "burst", "changes"];
+const SECTIONS: [&str; 6] = ["caps", "processes", "splits", "burst", "changes", "tail"];
 
 #[derive(Default)]
 struct Options {
@@ -103,6 +103,7 @@ fn of_section(section: &str, bench: &Bench, brief: bool, switch_ns: u64) -> Resu
             Ok(rows)
         }
         "burst" => bursts(bench),
+        "tail" => tails(bench, &["100000", "1000000", "5000000"]),
         _ => changes(bench),
     }
 }

@@ -18,7 +18,7 @@ use crate::{Refinement, busy};
 pub use demand::{Activity, RECENT_NS};
 pub use rates::{Contender, FLOOR_PERMILLE, rates};
 pub use settlement::{Measured, Settlement};
-pub use throttle::{Throttle, Verdict, View, WINDOW_NS};
+pub use throttle::{Throttle, Verdict, View, WINDOW_NS, WINDOW_YIELDING_NS};
 pub use turns::{Got, SLICE_NS, Turns};
 
 /// Interval of the controller while tenants compete (ns).

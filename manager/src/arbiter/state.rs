@@ -24,6 +24,8 @@ pub(crate) struct State {
     /// Busy part by its busy map at the last look (thousandths), until that is told.
     pub(crate) shown_permille: Option<u32>,
     pub(crate) contended_until_ns: u64,
+    /// When it last wanted less than all the time it can get (ns).
+    pub(crate) calm_ns: u64,
     /// When its pace was last written (ns).
     pub(crate) written_ns: u64,
     /// It demanded nothing at the last look, and the word that changes when it begins was this.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use vcuda_limiter::controller::{Busy, Contender, Got, STALE_BEAT_NS, Scale};
+use vcuda_limiter::controller::{Busy, Contender, Got, STALE_BEAT_NS, Scale, WINDOW_NS, WINDOW_YIELDING_NS};
 use vcuda_limiter::token_bucket::Pace;
 use vcuda_quota::{Policy, Priority};
 use vcuda_region::limits::LimitsWriter;
@@ -328,6 +328,17 @@ impl Tenant {
         }
     }
 
+    /// Whether it is awake and wanted less than all the time it can get, now or a moment ago.
+    pub(crate) fn was_calm(&mut self, device: DeviceIndex, demand_permille: u32, now_ns: u64) -> bool {
+        let Some(state) = self.devices.get_mut(device.get()) else {
+            return false;
+        };
+        if demand_permille < 1000 {
+            state.calm_ns = now_ns;
+        }
+        !self.is_dormant && now_ns < state.calm_ns + CALM_NS
+    }
+
     /// Writes what a look has changed.
     pub(crate) fn pace(&mut self, device: DeviceIndex, finding: &Finding, now_ns: u64) -> Found {
         let mut found = Found::default();
@@ -367,6 +378,7 @@ impl Tenant {
         let cap = self.writer.limits().config(device).map_or(1, |config| config.cap_permille);
         // One without a limit is metered while it has neighbours: who was busy together must be known.
         next.metered = cap < 1000 || finding.has_neighbours;
+        next.window_ns = if finding.yields { WINDOW_YIELDING_NS } else { WINDOW_NS };
         // Another writer may be at work: the next look tries again.
         if next != now && self.writer.set_pace(device, &next).is_ok() {
             state.settlement.paid(due_ns);

@@ -3,7 +3,7 @@
 
 use vcuda_benches::accuracy::{
     Bench, PROGRAMS, Program, Row, SWITCH_NS, Split, bursts, caps, changes, mean, missed, processes, splits,
-    threads, worst_error,
+    tails, threads, worst_error,
 };
 use vcuda_benches::lab::Load;
 
@@ -156,4 +156,10 @@ fn what_burst_promises_is_there_for_both_sides() {
 #[test]
 fn idle_tenants_and_changed_limits_are_followed_at_once() {
     are_met(&changes(&Bench::new(1).unwrap()).unwrap());
+}
+
+/// Else a request waits for a whole slice of the neighbour, whose work in flight would fill it.
+#[test]
+fn requests_of_a_high_priority_wait_for_little_of_a_low_one() {
+    are_met(&tails(&Bench::new(2).unwrap(), &["100000"]).unwrap());
 }

@@ -9,6 +9,8 @@ use vcuda_quota::{DeviceConfig, Policy};
 
 /// Most predicted work in flight of a tenant that is alone on the GPU (ns).
 pub const WINDOW_NS: u64 = 2_000_000;
+/// The same, while a tenant of higher priority is at work (ns): its launches wait for so much, and not for a slice.
+pub const WINDOW_YIELDING_NS: u64 = 250_000;
 /// Most predicted work in flight while neighbours compete (ns): two slices, so that a tenant always has work for its slice. With less,
 /// slices would be unequal, and elapsed time could not be apportioned by the busy maps.
 const WINDOW_CONTENDED_NS: u64 = 4_000_000;
@@ -47,7 +49,8 @@ impl View {
     pub fn new(pace: Pace, config: DeviceConfig, beat_ns: u64, now_ns: u64) -> Self {
         let arbitrated = beat_ns != 0 && now_ns.saturating_sub(beat_ns) < STALE_BEAT_NS;
         let contended = arbitrated && pace.contended;
-        let window_ns = if contended { pace.window_ns.max(WINDOW_CONTENDED_NS) } else { pace.window_ns };
+        let yields = pace.window_ns < WINDOW_NS;
+        let window_ns = if contended && !yields { WINDOW_CONTENDED_NS } else { pace.window_ns };
         let pace = if arbitrated || config.policy == Policy::Fixed {
             pace
         } else {
