@@ -9,14 +9,15 @@
 #       there: CHECK is a function of the stage's script that takes the folder of programs, as driver/turns. FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
 #   scripts/gpu-acceptance.sh sim [--profile NAME] [--only STAGE] [FOLDER]
 #       the same stages on the simulated GPU
-#   scripts/gpu-acceptance.sh stages
-#       the stages, the most valuable first; each ends within STAGE_SECONDS (540)
+#   scripts/gpu-acceptance.sh plan
+#       here: what no GPU has answered, then what may be answered otherwise since, the most valuable first (gpu-acceptance/plan.txt), packed
+#       into calls of at most STAGE_SECONDS (540), in which each stage ends, too
 #
 # A table on stdout; all that was printed, and the figures, in ${OUT:-.}/gpu-acceptance-STAGE.tar.gz (at most 16 MiB).
 # Status: 0 nothing differs; 1 something does; 3 nothing differs, but something could not be measured; 64 wrong use.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-STAGES=(driver tenant frameworks manager checkpoint suspension programs bench speed peers)
+mapfile -t STAGES < <(sed -n '/^[a-z]*  *|/ s/ .*//p' "$here/gpu-acceptance/plan.txt")
 STAGE_SECONDS=${STAGE_SECONDS:-540}
 ARCHIVE_BYTES=$((16 << 20))
 TRAVEL_BYTES=$((64 << 20))
@@ -73,6 +74,24 @@ travels() {
     packed=$(stat -c %s "$1")
     printf '%s: %d KiB; with the tracked files %d of %d KiB\n' "$1" $((packed >> 10)) $(((packed + tracked) >> 10)) $((TRAVEL_BYTES >> 10))
     [ $((packed + tracked)) -le $TRAVEL_BYTES ] || { echo "pack: too large to travel" >&2; exit 1; }
+}
+
+# ---- plan ----
+plan() {
+    local check seconds seen paths question why call=1 used=0 rank
+    cd "$(dirname "$here")" || exit 1
+    while IFS='|' read -r check seconds seen paths question; do
+        read -r check seconds seen <<<"$check $seconds $seen"
+        # shellcheck disable=SC2086
+        if [ "$seen" = never ]; then rank=0 why="never asked"
+        elif git diff --quiet "$seen" HEAD -- $paths; then continue
+        else rank=1 why="asked at $seen, $(git rev-list --count "$seen..HEAD" -- $paths) commits since"; fi
+        echo "$rank|$check|$seconds|$why|$question"
+    done < <(grep -v '^#' "$here/gpu-acceptance/plan.txt") | sort -s -n -t '|' -k 1,1 | while IFS='|' read -r _ check seconds why question; do
+        [ $((used + seconds)) -le "$STAGE_SECONDS" ] || { call=$((call + 1)) used=0; }
+        used=$((used + seconds))
+        printf 'call %d, %3d s: run --only %-18s%s (%s)\n' $call "$seconds" "$check" "$question" "$why"
+    done
 }
 
 # ---- run ----
@@ -144,6 +163,6 @@ case $command in
 pack) pack "$@" ;;
 run) run "$@" ;;
 sim) simulated=yes && run "$@" ;;
-stages) printf '%s\n' "${STAGES[@]}" ;;
+plan) plan ;;
 *) usage ;;
 esac

@@ -1,6 +1,8 @@
 /* Kernels of a fixed amount of work, so that a share is what was done and not what a clock on the GPU says.
  *   shares calibrate KERNEL_US [own|wide]          prints "iterations" for such a kernel, and "alone_per_second"
  *   shares SECONDS ITERATIONS [own|other|kernel|green|graph|wide|uneven]   prints "kernels_per_second"
+ *   shares requests ITERATIONS SECONDS KERNELS US  so many of them that fill the GPU and a wait, begun each US (half to one and a half):
+ *       prints how long that takes
  * own: the stream's context is current; other: another one is; kernel: as other, with a CUkernel of a library; green: the
  * stream is a green context's and the primary context is current; graph: graphs of 8 kernels; wide: each kernel fills the GPU;
  * uneven: of the same function and grid, a twentieth and 20 times as long by turns, each waited for.
@@ -88,9 +90,29 @@ static void as_graph(uint64_t iterations)
     OK(cuStreamEndCapture(stream, &graph));
     OK(cuGraphInstantiateWithFlags(&graph_exec, graph, 0));
 }
+static void requests(uint64_t iterations, double seconds, int kernels, double period_us)
+{
+    static double took[100000];
+    int count = 0;
+    double begin = now_us(), due = begin;
+    srand48(1);
+    while (due < begin + seconds * 1e6 && count < 100000 && !failures) {
+        due += period_us * (0.5 + drand48());
+        double now = now_us();
+        if (due > now) usleep((useconds_t)(due - now));
+        now = now_us();
+        for (int i = 0; i < kernels; i++) OK(launch_kernel(iterations));
+        OK(cuStreamSynchronize(stream));
+        took[count++] = now_us() - now;
+    }
+    report_spread("request", took, count, "us");
+    report("request_p999", took[count - 1 - count / 1000], "us");
+    report("requests", count, "requests");
+}
 int main(int argc, char **argv)
 {
-    const char *how = argc > 3 ? argv[3] : "own";
+    const int serves = argc == 6 && !strcmp(argv[1], "requests");
+    const char *how = serves ? "wide" : argc > 3 ? argv[3] : "own";
     if (argc < 3) return 64;
     uint64_t iterations = strtoull(argv[2], NULL, 0);
     setup();
@@ -109,6 +131,9 @@ int main(int argc, char **argv)
     }
     if (!strcmp(argv[1], "calibrate")) {
         calibrate(atof(argv[2]));
+    } else if (serves) {
+        rate(0.5, iterations);
+        requests(iterations, atof(argv[3]), atoi(argv[4]), atof(argv[5]));
     } else {
         rate(0.5, iterations); /* the bucket's first filling, and code that is loaded */
         report("kernels_per_second", rate(atof(argv[1]), iterations), "kernels/s");

@@ -203,6 +203,25 @@ fn its_programs_see_what_a_profile_says() {
     assert_eq!(ask(&managed(false), "nvml_memory", touched), Some(0.0));
 }
 
+#[test]
+fn its_plan_names_what_is_there() {
+    let scripts = workspace().join("scripts/gpu-acceptance");
+    let plan = fs::read_to_string(scripts.join("plan.txt")).unwrap();
+    let rows: Vec<&str> = plan.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(rows.len() >= 12, "{plan}");
+    for row in rows {
+        let fields: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [check, seconds, _seen, paths, _question] = fields[..] else { panic!("{row}") };
+        assert!(seconds.parse::<u32>().unwrap() <= 540, "{row}");
+        assert!(paths.split(' ').all(|path| workspace().join(path).exists()), "{row}");
+        let whole = format!("stage_{check}");
+        let (stage, function) = check.split_once('/').unwrap_or((check, &whole));
+        let script = format!("dir=. simulated= ; . ./{stage}.sh && declare -F {function}");
+        let mut bash = Command::new("bash");
+        succeeded(&bash.args(["-c", &script]).current_dir(&scripts).output().unwrap());
+    }
+}
+
 /// An unpacked archive with this stage only.
 fn unpacked(stage: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
