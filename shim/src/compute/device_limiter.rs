@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
-use vcuda_limiter::controller::{Throttle, Verdict, View};
+use vcuda_limiter::controller::{Throttle, Verdict, View, WINDOW_NS};
 use vcuda_limiter::predict::Misprediction;
 use vcuda_limiter::queue::Member;
 use vcuda_limiter::sampling::Sampling;
@@ -143,7 +143,11 @@ impl DeviceLimiter {
     pub(crate) fn view(&self, now_ns: u64) -> View {
         let limits = &self.region.limits;
         let config = limits.config(self.device).unwrap_or(DeviceConfig::new(0, 1));
-        let pace = limits.pace(self.device).unwrap_or(STARVED);
+        let mut pace = limits.pace(self.device).unwrap_or(STARVED);
+        if self.bucket.is_gang(now_ns) {
+            // What is in flight may wait for the next launch: a gang does not yield.
+            pace.window_ns = pace.window_ns.max(WINDOW_NS);
+        }
         let mut view = View::new(pace, config, limits.arbiter_beat_ns(), now_ns);
         self.contended.store(view.contended, Ordering::Relaxed);
         let tokens_ns = self.bucket.tokens(&view.pace, now_ns);
