@@ -3,8 +3,9 @@
 # needs an NVIDIA driver, bash and Python; no Rust, no network, no CUDA toolkit. No setting of the GPU is changed, and no
 # managed memory is asked for beyond what is free.
 #
-#   scripts/gpu-acceptance.sh pack [--from FOLDER] [OUT.tar.gz]
-#       here: what travels: the library for glibc 2.17, the programs for 2.28 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before
+#   scripts/gpu-acceptance.sh pack [--from FOLDER] [--node FOLDER] [OUT.tar.gz]
+#       here: what travels: the library for glibc 2.17, the programs for 2.28 and later (default: target/vcuda-gpu.tar.gz). --from: programs built before;
+#       --node: for stage container, FOLDER/bin has kubelet, containerd, containerd-shim-runc-v2, ctr and runc
 #   scripts/gpu-acceptance.sh run [--only STAGE[/CHECK]] [FOLDER]
 #       there: CHECK is a function of the stage's script that takes the folder of programs, as driver/turns. FOLDER is the unpacked archive (default: beside the script, else target/vcuda-gpu.tar.gz unpacked into /tmp)
 #   scripts/gpu-acceptance.sh sim [--profile NAME] [--only STAGE] [FOLDER]
@@ -28,17 +29,18 @@ usage() {
 
 # ---- pack ----
 pack() {
-    local root from="" out stage name door cc=(cc) links
+    local root from="" node="" out stage name door cc=(cc) links
     root=$(dirname "$here")
     cd "$root" || exit 1
     [ "${1-}" != --from ] || { from=$(realpath "$2") && shift 2; }
+    [ "${1-}" != --node ] || { node=$(realpath "$2") && shift 2; }
     out=$(realpath -m "${1:-${CARGO_TARGET_DIR:-target}/vcuda-gpu.tar.gz}")
     if [ -z "$from" ]; then
-        from=$(scripts/release.sh build x86_64 vcuda-shim vcuda-cli vcuda-manager vcuda-bench vcuda-simulator vcuda-simulator-nvml)
+        from=$(scripts/release.sh build x86_64 vcuda-shim vcuda-cli vcuda-manager vcuda-bench vcuda-kubernetes vcuda-simulator vcuda-simulator-nvml)
         case $? in
         0) cc=("${CARGO_TARGET_DIR:-target}/release-tools/bin/python3" -m ziglang cc -target x86_64-linux-gnu.2.28) ;;
         77) echo "pack: built for this machine's C library: no zig" >&2
-            cargo build --release -p vcuda-shim -p vcuda-cli -p vcuda-manager -p vcuda-bench -p vcuda-simulator -p vcuda-simulator-nvml || exit 1
+            cargo build --release -p vcuda-shim -p vcuda-cli -p vcuda-manager -p vcuda-bench -p vcuda-kubernetes -p vcuda-simulator -p vcuda-simulator-nvml || exit 1
             from=${CARGO_TARGET_DIR:-target}/release ;;
         *) exit 1 ;;
         esac
@@ -52,6 +54,7 @@ pack() {
     cp tests/clients/*.py "$stage/clients/"
     [ ! -e target/doors.table ] || cp target/doors.table "$stage/"
     git rev-parse --short HEAD >"$stage/commit"
+    [ -z "$node" ] || pack_node "$node/bin" "$from" || exit 1
     links=$(mktemp -d)
     ln -s "$stage/libvcuda_simulator_cuda.so" "$links/libcuda.so"
     for name in tests/apps/hardware/*.c; do
@@ -66,6 +69,18 @@ pack() {
     done
     tar -C "$stage" -czf "$out" . && rm -rf "$stage" "$links"
     travels "$out"
+}
+# pack_node BIN PROGRAMS: the programs of a node, its image and its scripts, for stage container
+pack_node() {
+    local name bare
+    bare=$(mktemp -d)
+    cp "$2/vcuda-kubernetes" "$1"/{kubelet,containerd,containerd-shim-runc-v2,ctr,runc} "$bare/" && strip "$bare"/* || return
+    # With a dictionary in which all of them fit, as they share much of their code: 34 MiB in three minutes.
+    tar -C "$bare" -c . | xz --x86 --lzma2=preset=9e,dict=192MiB >"$stage/node.tar.xz" && rm -rf "$bare"
+    mkdir "$stage/kubernetes"
+    cp scripts/kubernetes/{init.sh,lib.sh,containerd.toml,kubelet.yaml} "$stage/kubernetes/"
+    printf '[[gpus]]\n' >"$stage/kubernetes/machine.toml"
+    cc -O1 -static -o "$stage/pause" scripts/kubernetes/pause.c && scripts/kubernetes/image.py "$stage/pause.tar" localhost/pause:node "$stage/pause=usr/bin/pause" --command /usr/bin/pause
 }
 # What goes to the other machine: the tracked files and the archive.
 travels() {
