@@ -127,7 +127,7 @@ find_pack() {
 # Sets `bare`, `tenant`: what a command is prefixed with. Ends the script with 3 if there is no GPU.
 prepare() {
     work=$(mktemp -d /dev/shm/vcuda-acceptance.XXXXXX) || exit 3
-    trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$work"' EXIT
+    trap 'jobs -p | xargs -r kill 2>/dev/null; sleep 1; rm -rf "$work"' EXIT
     mkdir -p "$work/run" "$work/machine" && chmod 700 "$work/run"
     export PATH=$PATH:/usr/local/cuda/bin XDG_RUNTIME_DIR=$work/run PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
     unset VCUDA_SIM VCUDA_MANAGER

@@ -12,12 +12,13 @@ target=$(realpath "${CARGO_TARGET_DIR:-target}")
 vcuda=${VCUDA:-$target/release/vcuda}
 cache=$target/old-userland
 work=
+memory=
 keeper=
 without() { echo "$*" >&2; exit 77; }
 failed=0
 say() { echo "old-userland: $*"; }
 fail() { say "FAILED $*"; failed=1; }
-trap 'set +e; [ -z "$keeper" ] || kill "$keeper"; [ -z "$work" ] || rm -rf "$work"' EXIT
+trap 'set +e; [ -z "$keeper" ] || { kill "$keeper"; wait "$keeper"; sleep 1; }; rm -rf "$work" "$memory"' EXIT
 
 [ "$(id -u)" = 0 ] || without "not root: chroot and mounts are not permitted"
 unshare -m true 2>/dev/null || without "no mount namespace: not permitted"
@@ -45,13 +46,15 @@ fetch bullseye "$architecture" libc6
 
 # A tenant of 2 GiB and 50 %, whose directory is mounted into the roots.
 work=$(mktemp -d)
-mkdir -p "$work/run" "$work/machine"
-chmod 700 "$work/run"
-export XDG_RUNTIME_DIR=$work/run VCUDA_SIM=$work/machine
+# In memory, as a tenant's files are: a disk that others fill stops a launch for a second.
+memory=$(mktemp -d /dev/shm/vcuda-old.XXXXXX)
+mkdir -p "$memory/run" "$memory/machine"
+chmod 700 "$memory/run"
+export XDG_RUNTIME_DIR=$memory/run VCUDA_SIM=$memory/machine
 unset VCUDA_MANAGER
 "$vcuda" run --sim --memory 2GiB --cores 50 --name old -- sleep 600 &
 keeper=$!
-tenant=$work/run/vcuda/containers/old
+tenant=$memory/run/vcuda/containers/old
 for _ in $(seq 100); do [ ! -e "$tenant/usage" ] || break && sleep 0.1; done
 [ -e "$tenant/usage" ] || { echo "old-userland: vcuda run made no directory" >&2; exit 1; }
 
@@ -72,7 +75,7 @@ inside() {
         root=$1 tenant=$2 machine=$3 && shift 3
         mount --bind "$tenant" "$root/etc/vcuda" && mount --bind "$machine" "$root/machine" && mount -t proc proc "$root/proc" &&
             mount -t tmpfs tmpfs "$root/dev/shm" && exec env -i VCUDA_SIM=/machine LD_LIBRARY_PATH=/sim "$(command -v chroot)" "$root" "$@"' \
-        bash "$root" "$tenant" "$work/machine" "${emulator[@]}" "$@" >"$work/words" 2>&1
+        bash "$root" "$tenant" "$memory/machine" "${emulator[@]}" "$@" >"$work/words" 2>&1
 }
 
 root glibc
